@@ -1,8 +1,8 @@
 //! Access control lists, through sessions.
 //!
-//! The embedded store behaves as a server of 3.9. A real one of 3.8 asks for no right to check whether a znode
-//! exists. Watches that reveal a znode only to clients with the right to read it came with 3.8.4 and 3.9.2
-//! (CVE-2024-23944), and Debian has that in its 3.8.0, too.
+//! The embedded store behaves like ZooKeeper 3.9. ZooKeeper 3.8 checks no permission for exists. Both hide watch events
+//! from clients that may not read the znode since 3.8.4 and 3.9.2 (CVE-2024-23944). Debian backported that to its
+//! 3.8.0.
 
 use lockkeeper_store::{
     Acl, AclEntry, ConnectOptions, Create, CreateMode, Error, EventKind, Op, ReadOp, ReadReply,
@@ -20,7 +20,7 @@ fn entry(permissions: u8, scheme: &str, id: &str) -> AclEntry {
     }
 }
 
-/// Returns a list with these rights for everybody, and all rights for its creator.
+/// Grants these permissions to everyone, and all permissions to the creator.
 fn others(permissions: u8) -> Acl {
     Acl::new([
         entry(permissions, "world", "anyone"),
@@ -32,7 +32,7 @@ fn alice() -> ConnectOptions {
     ConnectOptions::new().auth("digest", "alice:secret")
 }
 
-/// The scheme `digest`'s id for `alice:secret`.
+/// Digest id for `alice:secret`.
 const ALICE: &str = "alice:aYXlLOpEooaV1cRAvUL1fp9Qt7E=";
 
 fn denied<T>(at: &str) -> Result<T, Error> {
@@ -43,7 +43,7 @@ fn invalid<T>(at: &str) -> Result<T, Error> {
     Err(Error::InvalidAcl { path: at.into() })
 }
 
-/// Of a multi of one operation.
+/// Runs a multi with one operation.
 async fn alone(session: &Session, op: Op) -> Result<(), Error> {
     match session.multi([op]).await {
         Ok(_) => Ok(()),
@@ -211,7 +211,7 @@ on_every_backend! {
         owner.set_acl(&path("/a"), Acl::creator_all(), None).await.unwrap();
         owner.set_data(&path("/a"), "new", None).await.unwrap();
         let exists = other.exists(&path("/a")).await.map(|stat| stat.is_some());
-        // 3.8 asks for no right here.
+        // 3.8 checks no permission here.
         let expected = if env.is_zookeeper() { Ok(true) } else { denied("/a") };
         assert_eq!(exists, expected);
         assert_eq!((fired(&mut once), all_fired(&mut lasting)), (None, vec![]));

@@ -1,4 +1,4 @@
-//! Small words that all tests use.
+//! Helpers for all tests.
 
 use std::future::Future;
 use std::pin::pin;
@@ -14,12 +14,12 @@ pub(crate) fn path(path: &str) -> ZnodePath {
     path.parse().unwrap()
 }
 
-/// Polls a future once; `None` if it has to wait.
+/// Polls a future once. Returns `None` if it is pending.
 pub(crate) fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     program::now(pin!(future))
 }
 
-/// Opens a session at a store of this process.
+/// Opens a session on a store in this process.
 pub(crate) async fn session_at(store: &Store) -> Session {
     store.connect().await.unwrap().session().await.unwrap()
 }
@@ -28,7 +28,7 @@ pub(crate) async fn create(session: &Session, at: &str, mode: CreateMode) -> (Zn
     session.create(&path(at), "", mode).await.unwrap()
 }
 
-/// Makes a persistent znode.
+/// Creates a persistent znode.
 pub(crate) async fn make(session: &Session, at: &str) -> Stat {
     create(session, at, CreateMode::Persistent).await.1
 }
@@ -45,12 +45,12 @@ pub(crate) async fn is_there(session: &Session, at: &str) -> bool {
     session.exists(&path(at)).await.unwrap().is_some()
 }
 
-/// After this, all that fired before has reached the session's watchers.
+/// Waits until all earlier events have reached the session's watchers.
 pub(crate) async fn barrier(session: &Session) {
     session.exists(&ZnodePath::root()).await.unwrap();
 }
 
-/// An event without its zxid, which ZooKeeper says only since 3.9.
+/// An event without its zxid, which ZooKeeper reports only since 3.9.
 pub(crate) type Event = (EventKind, String);
 
 pub(crate) fn event(event: Result<WatchedEvent>) -> Event {
@@ -62,12 +62,12 @@ pub(crate) fn seen(kind: EventKind, at: &str) -> Event {
     (kind, at.to_owned())
 }
 
-/// The event that a one-shot watcher holds after a barrier.
+/// Returns a one-shot watcher's event. Call [`barrier`] before.
 pub(crate) fn fired(watcher: &mut Watcher) -> Option<Event> {
     now(watcher).map(event)
 }
 
-/// The events that a persistent watcher holds after a barrier.
+/// Returns a persistent watcher's events. Call [`barrier`] before.
 pub(crate) fn all_fired(watcher: &mut PersistentWatcher) -> Vec<Event> {
     std::iter::from_fn(|| now(watcher.next()))
         .map(|next| event(next.unwrap()))
@@ -83,7 +83,6 @@ pub(crate) fn create_op(at: &str, mode: CreateMode) -> Op {
     })
 }
 
-/// A request to join the queue at `parent`.
 pub(crate) fn entry(parent: &str, name: &str) -> Enqueue {
     Enqueue {
         parent: path(parent),
@@ -103,8 +102,8 @@ pub(crate) fn no_node(at: &str) -> Error {
     }
 }
 
-/// Waits until a session whose connection breaks is connected again. A reader of states that is slow to be woken hears
-/// of the latest alone, so it may miss that the session was suspended.
+/// Waits until a session has reconnected after its connection breaks. A slow reader of states sees only the latest, so
+/// it may miss `Suspended`.
 pub(crate) async fn reconnected(states: &mut StateStream) {
     let state = match states.next().await {
         Some(SessionState::Suspended) => states.next().await,

@@ -1,5 +1,5 @@
-//! Restores, copies and salvages of one store, in whatever order: what comes later gives out higher tokens than all that
-//! came before (invariant 5). Their clock is the system's, which is the common measure.
+//! Restores, copies and salvages of one store in any order: a descendant gives out higher tokens than every earlier
+//! store (invariant 5). They share the system clock, because they compare by time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use testkit::TempFolder;
 
 use crate::common::path;
 
-/// Stores that descend from one another, and the highest token that any of them has given out.
+/// Stores that descend from one another, with the highest token so far.
 struct Descent {
     folder: TempFolder,
     made: u32,
@@ -17,7 +17,7 @@ struct Descent {
 }
 
 impl Descent {
-    /// Begins with a store that has given out a token. Returns its directory, too.
+    /// Creates a store that has given out a token. Also returns its directory.
     async fn begin() -> (Self, PathBuf) {
         let mut descent = Self {
             folder: TempFolder::new("descent"),
@@ -29,13 +29,13 @@ impl Descent {
         (descent, original)
     }
 
-    /// Returns a path at which nothing is yet.
+    /// Returns an unused path.
     fn place(&mut self) -> PathBuf {
         self.made += 1;
         self.folder.path().join(self.made.to_string())
     }
 
-    /// Opens a store, and has it give out a token, which must be above all before.
+    /// Opens a store and asserts that its next token exceeds all earlier ones.
     async fn give_out(&mut self, dir: &Path) {
         let store = Store::file(dir).unwrap();
         let client = store.connect().await.unwrap();

@@ -1,33 +1,31 @@
-//! The in-memory store, the store in a folder, a served store over TCP and a real ZooKeeper: the same random
-//! programs of requests, from several sessions, step by step. Results, Stats, errors and watch events
-//! must be the same.
+//! Runs the same random programs, with several sessions, on the in-memory store, the store in a directory, a served
+//! store over TCP and a real ZooKeeper. Results, Stats, errors and watch events must match step by step.
 //!
-//! After each step a read on every session makes sure that the step's events have arrived; so the order of events
-//! is compared within each watcher, and across all watchers from step to step. Zxids are compared by their order
-//! and identity, session ids by the order of opening.
+//! After each step we read on every session, so that the step's events have arrived. Events are therefore compared in
+//! order within each watcher, and step by step across watchers. Zxids are compared by order and identity, session ids
+//! by the order of opening.
 //!
-//! The differences that are meant, and taken out before comparing:
-//! - times;
-//! - the zxid of a watch event: ZooKeeper 3.8 does not say it (3.9 does, as the store does);
-//! - the Stat of a create within a multi: 3.8 does not say it (3.9 does);
-//! - exists needs the right to read in 3.9, none in 3.8: it is left out where getData has not the right;
-//! - the counters of children are 64 bits long in the store: no program makes 2^31 children;
-//! - a session's watches of several modes on one path: 3.8 keeps the last mode only
-//!   (ZOOKEEPER-4466, mended in 3.9), so no program mixes them;
-//! - the order in which a session's end deletes its ephemeral znodes (under one zxid) is that of a
-//!   hash set in ZooKeeper: the events of such a step are compared as sets;
-//! - the identities of a session that stand in a list for `auth` are in the order of a hash set in ZooKeeper, and in
-//!   that of their proof in the store: neighbouring entries that give the same rights are compared as a set.
+//! Intended differences, removed before comparing:
+//! - times.
+//! - the zxid of a watch event, which ZooKeeper 3.8 does not send (3.9 and our store do).
+//! - the Stat of a create within a multi, which 3.8 does not send (3.9 does).
+//! - exists without the right to read, which 3.9 refuses and 3.8 allows.
+//! - child counters, which have 64 bits in our store. No program creates 2^31 children.
+//! - watches of several modes by one session on one path. 3.8 keeps only the last mode (ZOOKEEPER-4466, fixed in 3.9),
+//!   so no program mixes them.
+//! - the order in which a session's end deletes its ephemeral znodes under one zxid, which is a hash set's in
+//!   ZooKeeper. Events of such a step are compared as sets.
+//! - the order of a session's identities in a list created with `auth`, which is a hash set's in ZooKeeper and the
+//!   order of proof in our store. Adjacent entries with equal rights are compared as a set.
 //!
-//! There are no others between servers, seen through the same client. A client cannot know that an event was
-//! kept from it for want of a right: its used-up watcher stays, and hears what a later watch on that path
-//! brings. In process it does not; so events of programs with access control lists are compared over
-//! TCP alone.
+//! Over TCP there are no others. If a missing right hides an event, the client does not learn that its watcher is used
+//! up, so the watcher fires on the next watch of that path. An in-process client does learn it. Programs with access
+//! control lists therefore compare events only over TCP.
 //!
-//! In other programs the store in a folder is closed and opened again on the way. For the two others that is the
-//! end of all sessions, and new ones. Ephemeral znodes are then gone everywhere, but in the folder they have left
-//! no trace: so of a znode that had ephemeral children before, `pzxid` and `cversion` are left out after that, and
-//! it gets no numbered children any more. The model test (`model.rs`) specifies them exactly.
+//! In other programs the store in a directory is closed and reopened midway. The other two stores then end all sessions
+//! and open new ones. The ephemeral znodes are gone everywhere, but the directory has no trace of them. If a znode had
+//! ephemeral children, we ignore its `pzxid` and `cversion` from then on and give it no sequential children. The model
+//! test (`model.rs`) specifies these exactly.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -80,7 +78,7 @@ impl Place {
         open
     }
 
-    /// The end of a process, or of its sessions at a store that goes on without it.
+    /// Restarts a store in a directory. On other stores it only ends the sessions.
     async fn restart(&mut self, sessions: &mut Sessions) -> Outcome {
         match self {
             Self::Lasting(_) => sessions.close().await,
@@ -88,7 +86,7 @@ impl Place {
         }
         sessions.abandon();
         if let Self::Folder(folder, _) = self {
-            // The process's number is in there as long as the store is open.
+            // An open store writes its process number there.
             let lock = std::fs::read(folder.path().join("LOCK")).unwrap();
             assert!(lock.is_empty(), "somebody still has the store open");
         }
@@ -97,7 +95,7 @@ impl Place {
     }
 }
 
-/// Runs a program at a store that is empty so far.
+/// Runs a program on an empty store.
 async fn run(mut place: Place, program: &[Step]) -> Vec<Seen> {
     let mut sessions = Sessions::new(place.open_all().await);
     let mut trace = Vec::new();
@@ -113,7 +111,7 @@ async fn run(mut place: Place, program: &[Step]) -> Vec<Seen> {
         let mut outcome = match step.clone() {
             Step::Ask { session, request } => match request {
                 Request::Exists { path, .. }
-                    // A real server of 3.8 asks for no right for exists, ours for READ.
+                    // ZooKeeper 3.8 checks no right for exists, and ours checks READ.
                     if !is_readable(&mut sessions, session, &path).await =>
                 {
                     Outcome::Nothing
@@ -149,7 +147,7 @@ async fn run(mut place: Place, program: &[Step]) -> Vec<Seen> {
     trace
 }
 
-/// Returns true if a session may read a znode, or there is none.
+/// Returns true if a session may read a znode, or if it does not exist.
 async fn is_readable(sessions: &mut Sessions, session: usize, path: &ZnodePath) -> bool {
     let (path, watch) = (path.clone(), false);
     let read = sessions
@@ -158,7 +156,7 @@ async fn is_readable(sessions: &mut Sessions, session: usize, path: &ZnodePath) 
     !matches!(read, Outcome::Failed(Error::NoAuth { .. }))
 }
 
-/// Znodes that may have had ephemeral children before a restart, of which a directory knows nothing.
+/// Znodes that may have had ephemeral children before a restart, which a directory does not record.
 #[derive(Default)]
 struct Traceless {
     since: BTreeSet<ZnodePath>,
@@ -178,7 +176,7 @@ impl Traceless {
         }
     }
 
-    /// Leaves out the steps that would number a child by a counter that a folder has forgotten.
+    /// Drops steps that would number a child with a counter that a directory has lost.
     fn without_their_numbers(program: Vec<Step>) -> Vec<Step> {
         let mut traceless = Self::default();
         let keep = |step: &Step| {
@@ -195,7 +193,7 @@ impl Traceless {
         program.into_iter().filter(keep).collect()
     }
 
-    /// Takes out of an answer what a folder does not know.
+    /// Removes the fields that a directory does not record.
     fn forget(&self, request: &Request, outcome: &mut Outcome) {
         for (path, stat) in program::stats_of(request, outcome) {
             if self.before.contains(&path) {
@@ -205,7 +203,6 @@ impl Traceless {
     }
 }
 
-/// Returns the creates of a request.
 fn creates(request: &Request) -> impl Iterator<Item = &Create> {
     let (one, ops) = match request {
         Request::Create(create) => (Some(create), &[][..]),
@@ -219,7 +216,7 @@ fn creates(request: &Request) -> impl Iterator<Item = &Create> {
     one.into_iter().chain(in_ops)
 }
 
-/// Looks at every node there is.
+/// Reads every znode.
 async fn look_around(sessions: &mut Sessions, traceless: &Traceless, trace: &mut Vec<Seen>) {
     let mut paths = vec!["/t".parse::<ZnodePath>().unwrap()];
     while let Some(path) = paths.pop() {
@@ -235,7 +232,7 @@ async fn look_around(sessions: &mut Sessions, traceless: &Traceless, trace: &mut
     }
 }
 
-/// Leaves out the steps by which a session would watch one path in several modes.
+/// Drops steps in which a session would watch one path in several modes.
 fn without_mixed_watches(program: Vec<Step>) -> Vec<Step> {
     let mut modes: BTreeMap<(usize, ZnodePath), Option<WatchMode>> = BTreeMap::new();
     let keep = |step: &Step| {
@@ -262,7 +259,7 @@ fn without_mixed_watches(program: Vec<Step>) -> Vec<Step> {
     program.into_iter().filter(keep).collect()
 }
 
-/// The servers, and the chroot of a program there.
+/// The servers, and a program's chroot there.
 struct Remote {
     zookeeper: String,
     served: String,
@@ -288,7 +285,7 @@ impl Remote {
     }
 }
 
-/// Comparison of a program's events in process with those over TCP.
+/// Where a program's events are compared.
 #[derive(Clone, Copy, PartialEq)]
 enum Events {
     Everywhere,
@@ -296,7 +293,7 @@ enum Events {
 }
 
 async fn compare(remote: Remote, program: Vec<Step>, events: Events) -> Result<(), TestCaseError> {
-    // ZOOKEEPER-4466: a session that watches one path in several modes keeps the last alone.
+    // ZOOKEEPER-4466: for several modes on one path, ZooKeeper keeps only the last.
     let program = Traceless::without_their_numbers(without_mixed_watches(program));
     let mut real = remote.run(&remote.zookeeper, &program).await;
     same(
@@ -359,7 +356,7 @@ fn compare_all(
     });
 }
 
-/// Each program has its own chroot on the server.
+/// Gives each program its own chroot on the server.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 #[test]

@@ -1,5 +1,4 @@
-//! Lockkeeper's own operations, byte by byte as `docs/protocol.md` describes them; and a client that asks other servers
-//! for them.
+//! Lockkeeper's own operations, byte by byte as in `docs/protocol.md`, and a client that asks other servers for them.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -25,7 +24,7 @@ const CHECK_CHILDREN: i32 = 4007;
 const NO_WATCHER: i32 = -121;
 const DEPARTURE: i32 = -16;
 
-/// Returns the frame of a handshake that asks for the versions from one to another.
+/// Returns a handshake frame that offers a range of versions.
 fn handshake(oldest: i32, newest: Option<i32>) -> Vec<u8> {
     let mut frame = Session::none(Duration::from_secs(30)).handshake();
     frame[4..8].copy_from_slice(&oldest.to_be_bytes());
@@ -35,7 +34,7 @@ fn handshake(oldest: i32, newest: Option<i32>) -> Vec<u8> {
     frame
 }
 
-/// Makes a handshake. Returns the version that the server answers.
+/// Makes a handshake. Returns the version in the server's answer.
 fn agreed(conn: &mut Conn, oldest: i32, newest: Option<i32>) -> i32 {
     conn.stream.write_all(&handshake(oldest, newest)).unwrap();
     let mut length = [0; 4];
@@ -65,7 +64,7 @@ fn enqueue_behind(parent: &str, name: &str, blockers: &Out, queue_data: Option<&
     }
 }
 
-/// Reads what a server has sent, field by field.
+/// Reads an answer field by field.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -135,7 +134,7 @@ fn a_lock_is_entered_by_one_request_and_passed_on_by_one_event() {
     );
 }
 
-/// The conditions of a semaphore: its number of permits, and so many leases at most.
+/// The conditions of a semaphore: its permit count, and at most `limit` leases.
 fn permits(number: &[u8], limit: i32) -> Out {
     let data = Out::new().int(CHECK_DATA).text("/s/permits").bytes(number);
     data.int(CHECK_CHILDREN).text("/s/leases").int(limit)
@@ -161,7 +160,7 @@ fn the_head_of_a_queue_is_told_when_its_conditions_hold() {
     let watch = fields.long();
     assert_eq!(fields.int(), -1);
     fields.end();
-    // Behind it, with no lease beside its own.
+    // Queued behind the first, and requires that there are no leases.
     let empty = enqueue("/s/locks", "w-", None)
         .int(2)
         .and(&permits(b"2", 0));
@@ -175,7 +174,7 @@ fn the_head_of_a_queue_is_told_when_its_conditions_hold() {
     holder.must(op::DELETE, &testkit::wire::delete("/s/leases/a"));
     let turn = waiter.answer().unwrap();
     assert_eq!((turn.xid, turn.record), (DEPARTURE, clear(watch)));
-    // Its place ahead is given up, and a lease is left: nothing is told before the answer.
+    // Its predecessor leaves, but a lease is left. No event may arrive before this answer.
     waiter.must(WITHDRAW, &Out::new().text("/s/locks/w-0000000000"));
     let two = |number: &[u8], limit| Out::new().int(2).and(&permits(number, limit));
     let look = |blockers: &Out, conditions: &Out| {
@@ -183,7 +182,7 @@ fn the_head_of_a_queue_is_told_when_its_conditions_hold() {
         record.bool(false).and(conditions)
     };
     let all = &Out::new().int(0);
-    // Of version 3: all, and the leases, which its clients count themselves as well.
+    // Blockers of a version 3 client, read as 0 because it counts the leases itself.
     let leases = &Out::new().int(2).int(0).long(0);
     let mut ahead = Vec::new();
     for (blockers, conditions, expected) in [
@@ -212,7 +211,7 @@ fn the_head_of_a_queue_is_told_when_its_conditions_hold() {
         assert_eq!(refused.unwrap().err, BAD_ARGUMENTS, "{conditions:?}");
     }
     holder.must(op::DELETE, &testkit::wire::delete("/s/leases/b"));
-    // The watch of its later look has taken the place of the one of its enqueue.
+    // The watch of the later look has replaced the one set by the enqueue.
     let mut fields = Fields(&ahead);
     assert_eq!((fields.int(), fields.text()), (1, "/s/leases".into()));
     let watch = fields.long();
@@ -225,7 +224,7 @@ fn the_example_of_the_documentation_is_what_is_sent() {
     let server = Served::start(Duration::from_secs(60));
     let (mut holder, mut waiter) = (extended(server.address()), extended(server.address()));
     let page = std::fs::read_to_string("docs/protocol.md").unwrap();
-    // The frames' lengths, and behind each the numbers that do not depend on the run.
+    // Compares the frames' lengths and the numbers after them that are the same in each run.
     let line = |start: &str| page.lines().any(|line| line.starts_with(start));
     holder.must(ENQUEUE, &enqueue("/q", "a-", Some("")));
     let record = enqueue("/q", "b-", None);
@@ -260,7 +259,7 @@ fn a_watch_is_forgotten_by_its_number_and_by_its_own_session_alone() {
     assert_eq!(waiter.call(FORGET_WATCH, &watch).unwrap().err, 0);
     assert_eq!(waiter.call(FORGET_WATCH, &watch).unwrap().err, NO_WATCHER);
     holder.must(WITHDRAW, &Out::new().text("/q/a-0000000000"));
-    // No event comes before the next answer.
+    // No event may arrive before this answer.
     waiter.must(op::PING, &Out::new());
 }
 
@@ -349,7 +348,7 @@ fn conditions_of_a_multi_are_answered_as_checks_or_by_the_code_of_the_one_that_f
             .err,
         code::NO_NODE
     );
-    // Neither is an operation by itself.
+    // Neither is an operation on its own.
     for (kind, record) in [check_data("/a", b"data"), check_children("/a", 9)] {
         let mut conn = extended(server.address());
         let refused = conn.call(kind, &record).unwrap();
@@ -364,7 +363,7 @@ fn a_real_server_ignores_the_version() {
     conn.must(op::EXISTS, &testkit::wire::read("/zookeeper", false));
 }
 
-/// The queue of a client of ours at a server that speaks ZooKeeper's protocol alone.
+/// How our client queues at a server that only speaks ZooKeeper's protocol.
 #[tokio::test]
 async fn a_client_makes_do_with_a_server_that_does_not_know_it() {
     within_reason(async {
@@ -389,7 +388,7 @@ async fn a_client_makes_do_with_a_server_that_does_not_know_it() {
     .await;
 }
 
-/// Repeats a request until it does not fall into the end of a connection.
+/// Repeats a request that a lost connection interrupts.
 async fn retried<T>(mut request: impl FnMut() -> Call<T>) -> T {
     loop {
         match request().await {
@@ -399,8 +398,8 @@ async fn retried<T>(mut request: impl FnMut() -> Call<T>) -> T {
     }
 }
 
-/// The server is replaced by one that does not know the extension, and by one that does, under a living session: for
-/// the client that is what a proxy makes of the handshakes.
+/// A proxy changes the handshakes of a living session, as if its server were replaced by one without the extension and
+/// then by one with it.
 #[tokio::test]
 async fn a_waiter_outlives_a_server_that_forgets_the_extension() {
     within_reason(async {
@@ -425,7 +424,7 @@ async fn a_waiter_outlives_a_server_that_forgets_the_extension() {
         };
         proxy.speak_plainly(true);
         proxy.break_off();
-        // The watch has ended with its connection, and says so on the next.
+        // The watch ended with its connection, and the client reports that on the next.
         let lost = watcher.await.unwrap_err();
         assert_eq!(lost, Error::ConnectionLoss);
         let (_, _, ahead) = session.enqueue(entry("/q", "c-")).await.unwrap();

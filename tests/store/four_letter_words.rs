@@ -1,4 +1,4 @@
-//! The four-letter words over TCP, beside a real ZooKeeper's.
+//! The four-letter words over TCP, compared with a real ZooKeeper.
 
 mod figures;
 mod requests;
@@ -16,7 +16,7 @@ use testkit::{ZooKeeper, within_reason};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Long enough that no client sends a ping while a test looks.
+/// Long enough that no client pings during a test.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 async fn serve(store: &Store, words: &str) -> Server {
@@ -33,7 +33,7 @@ fn store() -> Store {
     Store::memory_with(StoreOptions::new().session_timeouts(timeouts.0, timeouts.1))
 }
 
-/// Sends these bytes and reads until the server has closed.
+/// Sends these bytes and reads until the server closes.
 async fn ask(address: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(bytes).await.unwrap();
@@ -46,7 +46,7 @@ async fn hear(stream: &mut TcpStream) -> String {
     text
 }
 
-/// A connection with a session, by bare bytes.
+/// Opens a raw connection with a session.
 async fn opened(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(&handshake(0, &[])).await.unwrap();
@@ -56,7 +56,7 @@ async fn opened(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// The first frame of an old client: version, last zxid, timeout in ms, session and password.
+/// Handshake of an old client: version, last zxid, timeout in ms, session and password.
 fn handshake(session: i64, password: &[u8]) -> Vec<u8> {
     let frame = Out::new().int(0).long(0).int(10_000);
     frame.long(session).bytes(password).framed()
@@ -66,7 +66,7 @@ fn path(text: &str) -> ZnodePath {
     text.parse().unwrap()
 }
 
-/// Two sessions with everything that a word tells of.
+/// Two sessions with everything that the words report.
 struct Scene {
     one: Client,
     other: Client,
@@ -104,7 +104,7 @@ impl Scene {
         }
     }
 
-    /// A text with names in place of the sessions' numbers.
+    /// Replaces the sessions' ids with names.
     fn named(&self, text: &str) -> String {
         let (one, other) = (self.one.current_session(), self.other.current_session());
         text.replace(&one.id().to_string(), "ONE")
@@ -112,7 +112,7 @@ impl Scene {
     }
 }
 
-/// A text with `#` in place of every number, dates included, in the order of its lines.
+/// Replaces every number, including dates, with `#`, and sorts the lines.
 fn masked(text: &str) -> Vec<String> {
     let mask = |line: &str| {
         let line = match line.split_once(" expire at ") {
@@ -131,14 +131,14 @@ fn masked(text: &str) -> Vec<String> {
     text.split('\n').map(mask).collect()
 }
 
-/// The lines in an order of their own: ZooKeeper's has none.
+/// Sorts the lines, because ZooKeeper's have no fixed order.
 fn sorted(text: &str) -> Vec<&str> {
     let mut lines: Vec<_> = text.split('\n').collect();
     lines.sort_unstable();
     lines
 }
 
-/// Headings, with the lines that are set in below each.
+/// Groups the indented lines by their heading.
 fn grouped(text: &str) -> BTreeMap<&str, BTreeSet<&str>> {
     let mut groups = BTreeMap::<_, BTreeSet<_>>::new();
     let mut heading = "";
@@ -153,13 +153,13 @@ fn grouped(text: &str) -> BTreeMap<&str, BTreeSet<&str>> {
     groups
 }
 
-/// Names and values, with `divider` between them.
+/// Splits lines into names and values.
 fn pairs(text: &str, divider: char) -> BTreeMap<&str, &str> {
     let pairs = text.lines().filter_map(|line| line.split_once(divider));
     pairs.collect()
 }
 
-/// Both servers in the same scene.
+/// The same scene on both servers.
 struct Both {
     server: Server,
     zookeeper: ZooKeeper,
@@ -182,8 +182,8 @@ impl Both {
         both
     }
 
-    /// Waits until both have counted every answer that they have sent: ZooKeeper counts an answer as sent, and its
-    /// request as no longer queued, shortly after the client may have it.
+    /// Waits until both servers have counted all their answers. ZooKeeper may count one shortly after the client has
+    /// received it.
     async fn count_all_answers(&self) {
         let all_are_counted = |text: &str| {
             let sessions = text.lines().filter(|line| line.contains("sid="));
@@ -202,8 +202,8 @@ impl Both {
         .await;
     }
 
-    /// Asks both, until neither counts the connection of an earlier word any more: a server may list it for a little
-    /// longer than the client that has its answer.
+    /// Asks both servers until neither counts the connection of an earlier word. A server may list it a little longer
+    /// than the client has it open.
     async fn ask(&self, word: &str) -> (String, String) {
         within_reason(async {
             loop {
@@ -219,10 +219,10 @@ impl Both {
     }
 }
 
-/// Number of connections in a scene: those of its sessions, and that of the word itself.
+/// Connections in a scene, including the word's own.
 const CONNECTIONS: usize = 3;
 
-/// Queued requests, received packets and sent packets of a connection, from its line of cons.
+/// Returns the queued, received and sent packets of a connection listed by cons.
 fn counts(line: &str) -> [u64; 3] {
     let (_, fields) = line.split_once('(').unwrap();
     let fields: BTreeMap<_, _> = fields
@@ -232,7 +232,7 @@ fn counts(line: &str) -> [u64; 3] {
     ["queued", "recved", "sent"].map(|name| fields[name].parse().unwrap())
 }
 
-/// The number of connections that a word's answer tells, or lists.
+/// Returns the number of connections that a word's answer states or lists.
 fn counted(text: &str) -> Option<usize> {
     let named = pairs(text, ':')
         .get("Connections")
@@ -269,8 +269,7 @@ async fn every_word_is_answered_as_by_zookeeper() {
     }
 }
 
-/// Compares the figures that two servers share. The version is each server's own, and the traffic depends on the
-/// words before.
+/// Compares the figures that both servers have. It skips the version, and the traffic, which depends on earlier words.
 fn assert_figures_are_alike(ours: &str, theirs: &str) {
     let lines = |text: &str| masked(text).split_off(usize::from(text.starts_with("Zookeeper")));
     assert_eq!(lines(ours), lines(theirs));
@@ -280,8 +279,8 @@ fn assert_figures_are_alike(ours: &str, theirs: &str) {
     }
 }
 
-/// The connections that stat and cons list: the counts as they are, and the rest of the numbers masked.
-/// ZooKeeper says of the word's own connection that it is not read, or is, depending on its listener.
+/// Returns the connections listed by stat and cons, with all numbers but the counts masked. ZooKeeper's interest flags
+/// for the word's own connection vary with its listener.
 fn connections(text: &str) -> BTreeSet<String> {
     let exact = [
         "queued=", "recved=", "sent=", "sid=", "lop=", "to=", "lcxid=",
@@ -305,7 +304,7 @@ fn connections(text: &str) -> BTreeSet<String> {
 async fn dump_lists_the_sessions_by_when_they_expire_and_their_ephemerals() {
     let both = Both::new().await;
     let (ours, theirs) = both.ask("dump").await;
-    // The scene may have been set over the end of a bucket, and ZooKeeper keeps those that have become empty.
+    // The scene may have crossed the end of a bucket, and ZooKeeper also lists empty buckets.
     let parts = |text: &str| {
         let (sessions, ephemerals) = text.split_once("ephemeral nodes dump:\n").unwrap();
         let sessions: Vec<_> = sessions.lines().collect();
@@ -316,7 +315,7 @@ async fn dump_lists_the_sessions_by_when_they_expire_and_their_ephemerals() {
         let ids: Vec<_> = ids.into_iter().map(|line| (*line).to_owned()).collect();
         let sets = sessions[1].split(['(', ')']).nth(3).unwrap().to_owned();
         let heading = format!("{} {} {sets}", sessions[0], masked(sessions[1]).concat());
-        // What this version of ZooKeeper says of connections that may time out, its other listener does not.
+        // Whether ZooKeeper lists connections that may time out depends on its listener.
         let (ephemerals, _) = ephemerals.split_once("Connections dump:\n").unwrap();
         (heading, ids, ephemerals.to_owned())
     };
@@ -330,7 +329,7 @@ async fn dump_lists_the_sessions_by_when_they_expire_and_their_ephemerals() {
         .unwrap();
     let their_bucket = theirs_bucket(&both).await;
     assert_eq!(masked(bucket), masked(&their_bucket));
-    // A date of the same form.
+    // A date in the same form.
     let letters = |line: &str| line.split(' ').map(str::len).collect::<Vec<_>>();
     assert_eq!(
         letters(bucket),
@@ -354,7 +353,7 @@ async fn mntr_has_zookeepers_figures_and_its_own_in_a_form_that_monitors_read() 
     let (ours, theirs) = both.ask("mntr").await;
     let (pairs_here, pairs_there) = (pairs(&ours, '\t'), pairs(&theirs, '\t'));
     for (name, value) in &pairs_here {
-        // Some monitors give up at any other line.
+        // Some monitors fail on any other line.
         assert!(name.starts_with("zk_"), "{name}");
         if !["zk_version", "zk_server_state"].contains(name) {
             assert!(value.parse::<f64>().is_ok(), "{name} {value}");
@@ -409,8 +408,8 @@ async fn dirs_tells_how_large_the_folders_are_as_zookeeper_does() {
     assert_eq!(sizes["datadir_size"], sizes["logdir_size"]);
 }
 
-/// crst resets what cons tells of each connection, and srst what srvr and mntr tell of the server. (Of packets that
-/// were sent ZooKeeper counts the answers to words, too.)
+/// crst resets the counts per connection (cons), and srst those of the server (srvr, mntr). Unlike us, ZooKeeper counts
+/// answers to words as sent packets.
 #[tokio::test]
 async fn crst_and_srst_reset_the_statistics_that_zookeeper_resets() {
     let both = Both::new().await;
@@ -449,7 +448,7 @@ async fn crst_and_srst_reset_the_statistics_that_zookeeper_resets() {
             "{name}"
         );
     }
-    // A connection that is still open counts on from where it was.
+    // An open connection continues its counts.
     for scene in [&both.here, &both.there] {
         let session = scene.one.current_session();
         session.exists(&path("/scene")).await.unwrap();
@@ -459,7 +458,7 @@ async fn crst_and_srst_reset_the_statistics_that_zookeeper_resets() {
     assert_eq!(with_sessions(&ours), with_sessions(&theirs));
 }
 
-/// The connections that cons lists with a session: those of words may be listed a little longer than they last.
+/// Returns the connections with a session, because a word's connection may be listed longer than it lasts.
 fn with_sessions(text: &str) -> BTreeSet<String> {
     let connections = connections(text).into_iter();
     connections.filter(|line| line.contains("sid=")).collect()
@@ -477,7 +476,7 @@ async fn envi_and_conf_have_zookeepers_names() {
             assert_eq!(value, names[name], "{name}");
         }
     }
-    // As kazoo's `server_version` reads it.
+    // Parsed like in kazoo's `server_version`.
     let version = pairs(&ours, '=')["zookeeper.version"];
     let number = version.split('-').next().unwrap();
     assert!(
@@ -509,7 +508,7 @@ async fn envi_and_conf_have_zookeepers_names() {
     );
 }
 
-/// ZooKeeper's own script understands the server.
+/// Runs ZooKeeper's own script against our server.
 #[tokio::test]
 async fn zookeepers_script_finds_the_server_at_work() {
     let store = store();

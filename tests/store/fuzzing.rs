@@ -1,7 +1,7 @@
-//! The fuzzers' targets of the store, without libFuzzer.
+//! The store's fuzz targets without libFuzzer.
 //!
-//! `LOCKKEEPER_WRITE_CORPUS=1 cargo test --workspace --all-features --test store -- fuzzing::` writes the corpus again, after
-//! a change of the formats.
+//! `LOCKKEEPER_WRITE_CORPUS=1 cargo test --workspace --all-features --test store -- fuzzing::` rewrites the corpus
+//! after a change of the formats.
 
 use lockkeeper_store::testing::fuzz;
 use lockkeeper_store::testing::fuzz_wire;

@@ -1,4 +1,4 @@
-//! Hostile and mistaken use: each meets a clear error, and loses nothing.
+//! Hostile and mistaken use is refused with a clear error and loses no data.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ on_every_backend! {
         let session = env.session().await;
         let mut data = vec![b'x'; LARGEST_REQUEST_BYTES - "/a".len()];
         let mut made = session.create(&path("/a"), data.clone(), CreateMode::Persistent).await;
-        // A chroot before the path counts, too.
+        // The path's chroot counts too.
         if let Err(Error::TooLarge { actual, limit, .. }) = made {
             data.truncate(data.len() - (actual - limit));
             made = session.create(&path("/a"), data.clone(), CreateMode::Persistent).await;
@@ -261,7 +261,7 @@ async fn a_bad_url_is_refused_with_the_faulty_part() {
     assert_eq!(secret, TargetError::Credentials);
 }
 
-/// Stores behind a server, of each kind.
+/// Returns one served store of each kind.
 async fn servers() -> Vec<testkit::Env> {
     vec![
         testkit::Env::zookeeper().await,
@@ -269,7 +269,7 @@ async fn servers() -> Vec<testkit::Env> {
     ]
 }
 
-/// Fails as `ConnectFailed` in the end, naming the address and the timeout.
+/// Asserts that connecting fails with `ConnectFailed`, naming the address and the timeout.
 async fn nobody_answers_at(address: std::net::SocketAddr) {
     nobody_answers("zookeeper", address).await;
     nobody_answers("lockkeeper", address).await;
@@ -280,7 +280,7 @@ async fn nobody_answers(scheme: &str, address: std::net::SocketAddr) {
     let options = ConnectOptions::new().connect_timeout(timeout);
     let url = format!("{scheme}://{address}/app");
     let connecting = connect_with(&url, options);
-    // Ample: the machine may be slow, but an error that comes only after minutes is none.
+    // Generous for a slow machine, but an error after minutes would be a bug.
     let refused = tokio::time::timeout(timeout + Duration::from_secs(20), connecting)
         .await
         .unwrap();
@@ -302,7 +302,7 @@ async fn nobody_answers(scheme: &str, address: std::net::SocketAddr) {
 
 #[tokio::test]
 async fn a_server_that_is_not_running_is_an_error_within_the_connect_timeout() {
-    // Not one of the system's own ports: another test's server could get it in the meantime.
+    // Not an ephemeral port, which another test's server could get.
     nobody_answers_at(free_address()).await;
 }
 
@@ -330,7 +330,7 @@ async fn a_missing_chroot_is_an_error_unless_its_making_is_asked_for() {
     }
 }
 
-/// One address, behind which the store is replaced by another.
+/// One address behind which the store can be replaced.
 #[derive(Debug)]
 struct Switched {
     now: Mutex<Arc<dyn Connector>>,

@@ -1,4 +1,4 @@
-//! The tests of the store and of its ZooKeeper backend, through their public interface.
+//! Tests of the store and its ZooKeeper backend through the public API.
 
 mod acl;
 mod common;

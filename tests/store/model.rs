@@ -1,4 +1,4 @@
-//! The embedded store against a naive model of it, in virtual time.
+//! Compares the embedded store with a naive model in virtual time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +19,10 @@ const TIMEOUTS: [Option<Duration>; 4] = [
     Some(Duration::from_secs(12)),
 ];
 
-/// The store, its clock, and the backends of its sessions: below `Session`, which would keep them alive.
+/// The store, its clock and its sessions' backends. A `Session` would keep them alive.
 struct Embedded {
     options: StoreOptions,
-    /// Folder of the store, unless it is in memory.
+    /// Directory of the store, unless it is in memory.
     folder: Option<TempFolder>,
     clock: Clock,
     connector: Option<Arc<dyn Connector>>,
@@ -87,8 +87,8 @@ impl Embedded {
             }
         };
         if self.folder.is_some() {
-            // Once this is answered, the step's changes are on the disk, and its events told. The session has no
-            // timeout: so the request itself changes nothing.
+            // Once this is answered, the step's changes are on disk and its events delivered. This session has no
+            // timeout, so the request changes nothing.
             let path = ZnodePath::root();
             let synced = self.sessions.ask(0, Request::Sync { path }).await;
             assert_eq!(synced, Outcome::Done);
@@ -122,7 +122,7 @@ fn run_naive(naive: &mut Naive, step: Step) -> Seen {
     }
 }
 
-/// Looks at every node there is, at the end of a program.
+/// Reads every znode at the end of a program.
 async fn look_around(embedded: &mut Embedded, naive: &mut Naive) -> (Vec<Seen>, Vec<Seen>) {
     let (mut real, mut model) = (Vec::new(), Vec::new());
     let mut paths = vec!["/t".parse::<ZnodePath>().unwrap()];
@@ -202,8 +202,8 @@ fn the_embedded_store_does_what_the_naive_model_does() {
     );
 }
 
-/// With restarts in the middle of the programs. The model knows what each leaves: sessions and all
-/// that is ephemeral are gone, without a trace in the counters of the parents.
+/// Programs with restarts. The model forgets sessions and ephemeral znodes, including their trace in the parents'
+/// counters.
 #[test]
 fn the_store_in_a_folder_does_what_the_naive_model_does_over_restarts() {
     let runtime = tokio::runtime::Builder::new_current_thread()

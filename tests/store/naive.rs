@@ -1,6 +1,5 @@
-//! The reference model: the rules of a ZooKeeper store, written down as dumbly as possible. It
-//! copies the whole tree for a multi and searches all of it for everything. It shares no code with
-//! the store.
+//! The reference model: the rules of a ZooKeeper store, written as naively as possible. It copies the whole tree for a
+//! multi and searches all of it for everything. It shares no code with the store.
 
 mod tree;
 
@@ -16,14 +15,14 @@ use lockkeeper_store::{
 use self::tree::{Node, Tree, is_below, nearest};
 use crate::program::{Outcome, Place, Seen};
 
-/// ZooKeeper's bucket of expiry.
+/// ZooKeeper's expiry bucket.
 pub(crate) const TICK_MS: u64 = 2_000;
 
 struct Session {
     id: SessionId,
     timeout_ms: Option<u64>,
     touched_ms: u64,
-    /// Sessions that expire at one moment end in the order of their slots, which are used again.
+    /// Sessions that expire together end in the order of their slots, which are reused.
     slot: usize,
     over: Option<Over>,
 }
@@ -34,11 +33,11 @@ enum Over {
     Closed,
 }
 
-/// Change that a watcher waits for.
+/// What a watcher waits for.
 #[derive(Clone, Copy, PartialEq)]
 enum Waits {
     Data,
-    /// The one ahead goes: the age of the entry that waits, and the entries that block it.
+    /// Waits for a predecessor: the age of the waiting entry, and the entries that block it.
     Turn(usize, Blockers),
     Child,
     Persistent,
@@ -62,7 +61,7 @@ pub(crate) struct Naive {
 }
 
 impl Naive {
-    /// `start_ms` is the virtual clock's moment, `unix_ms` its date then.
+    /// `start_ms` is the virtual clock's moment, and `unix_ms` its date then.
     pub(crate) fn new(timeouts: &[Option<Duration>], start_ms: u64, unix_ms: i64) -> Self {
         let mut nodes = BTreeMap::new();
         nodes.insert(
@@ -103,8 +102,7 @@ impl Naive {
     }
 
     fn open(&mut self, timeout: Option<Duration>) {
-        // A slot is used again before a new one is made, as in the store: the order of slots decides which of two
-        // sessions ends first.
+        // Reuse a slot before adding one, like the store, because slots decide which of two sessions ends first.
         let slot = self.free_slots.pop().unwrap_or_else(|| {
             let living = self
                 .sessions
@@ -136,7 +134,7 @@ impl Naive {
             Some(Over::Expired) => Outcome::Failed(Error::SessionExpired { session: id }),
             Some(Over::Closed) => Outcome::Failed(Error::SessionClosed { session: id }),
             None => {
-                // Rule 14: every request touches its session, reads and refused requests included.
+                // Rule 14: every request touches its session, even reads and refused requests.
                 session.touched_ms = self.tree.now_ms;
                 self.answer(index, request).unwrap_or_else(Outcome::Failed)
             }
@@ -148,7 +146,7 @@ impl Naive {
         self.open(timeout);
         let index = std::mem::replace(&mut self.seat[seat], self.sessions.len() - 1);
         let id = self.sessions[index].id;
-        // The watchers of the seat are dropped before the session is closed, so they hear nothing of its end.
+        // The seat's watchers are dropped before its session is closed, so they see no end.
         self.watches.retain(|_, watch| watch.session != index);
         let outcome = match self.sessions[index].over {
             Some(Over::Expired) => Outcome::Failed(Error::SessionExpired { session: id }),
@@ -169,10 +167,10 @@ impl Naive {
         self.seen(Outcome::Nothing)
     }
 
-    /// Lets time pass, a bucket of expiry at a time.
+    /// Advances time, one expiry at a time.
     pub(crate) fn advance(&mut self, by: Duration) -> Seen {
         let target = self.tree.now_ms + by.as_millis() as u64;
-        // One session at a time: each end is a transaction with its own zxid, at its own moment.
+        // One at a time, because each end is a transaction with its own zxid and moment.
         while let Some((at, index)) = self.next_expiry().filter(|(at, _)| *at <= target) {
             self.tree.now_ms = at;
             self.end(index, Over::Expired);
@@ -197,15 +195,15 @@ impl Naive {
             .map(|(at, _, index)| (at, index))
     }
 
-    /// Ends the process, and opens the store in another: all sessions and all ephemeral znodes are gone, without an
-    /// event for anyone. Other sessions take their seats.
+    /// Restarts the process. All sessions and ephemeral znodes are gone without events, and new sessions take their
+    /// seats.
     pub(crate) fn restart(&mut self, timeouts: &[Option<Duration>]) -> Seen {
         for session in &mut self.sessions {
             session.over = Some(Over::Closed);
         }
         self.free_slots.clear();
         self.watches.clear();
-        // Opening a store begins a new epoch, for which the next number stands here.
+        // Opening a store starts a new epoch, modelled by the next zxid.
         self.tree.zxid += 1;
         self.tree.nodes.retain(|_, node| !node.mode.is_ephemeral());
         for node in self.tree.nodes.values_mut() {
@@ -218,10 +216,10 @@ impl Naive {
         self.seen(Outcome::Nothing)
     }
 
-    /// Ends a session: first its watchers hear of it, then all its ephemeral nodes go at once.
+    /// Ends a session. Its watchers are informed first.
     fn end(&mut self, index: usize, over: Over) {
         let id = self.sessions[index].id;
-        // Rule 11: the session is over first, then its znodes go, all under one zxid.
+        // Rule 11: the session is over before its znodes are deleted, all under one zxid.
         self.sessions[index].over = Some(over);
         self.free_slots.push(self.sessions[index].slot);
         let error = match over {
@@ -248,7 +246,7 @@ impl Naive {
         self.fire();
     }
 
-    /// Tells the watchers about all changes of one transaction.
+    /// Notifies the watchers of all changes of one transaction.
     fn fire(&mut self) {
         for (kind, path, cause) in std::mem::take(&mut self.tree.changes) {
             let event = WatchedEvent {
@@ -257,7 +255,7 @@ impl Naive {
                 zxid: Some(Zxid(self.tree.zxid)),
                 predecessor_gone: None,
             };
-            // The changes come in their order within the transaction, but `is_clear` asks for the tree at its end.
+            // Changes are reported in order, but `is_clear` uses the tree after the transaction.
             let (fired, tree) = (&mut self.fired, &self.tree);
             self.watches.retain(|number, watch| {
                 let told = watch.is_told(kind, &path);
@@ -410,7 +408,7 @@ impl Naive {
         }
     }
 
-    /// One transaction: all of it, or nothing.
+    /// Runs one transaction.
     fn write<T>(&mut self, change: impl FnOnce(&mut Tree) -> Result<T>) -> Result<T> {
         let before = self.tree.clone();
         self.tree.begin();
@@ -434,7 +432,7 @@ impl Naive {
             Some(name) => {
                 let by = parent.join(name).unwrap();
                 let age = self.tree.nodes[entry.as_str()].age;
-                // The age, since the entry's name may be given again after the entry is gone.
+                // By age, because the entry's name may be reused.
                 self.arm(index, &by, Waits::Turn(age, blockers));
                 Place::Blocked(by, count.then_some(mine))
             }

@@ -1,8 +1,8 @@
-//! The exit of a process ends its session over a Unix socket at once; anything less leaves it alive.
+//! The exit of a process immediately ends its session over a Unix socket, and nothing less does.
 //!
-//! The processes are this test binary, started again. All sessions have a timeout of ten minutes, longer than any test
-//! may take: one that has ended was ended by its process. That one lives on is looked at after another process, killed
-//! later, has taken its own session with it.
+//! The processes are this test binary, started again. Session timeouts are ten minutes, longer than any test, so only
+//! its process can have ended a session. To check that a session lives, a test kills another process and waits until
+//! that one's session is gone.
 
 use std::env;
 use std::ffi::OsStr;
@@ -25,15 +25,15 @@ use crate::common::*;
 
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Variables of a child: its role, the URL, and its znode.
+/// Set for a child: its role, the URL and its znode.
 const ROLE: &str = "LOCKKEEPER_EXIT_ROLE";
 const URL: &str = "LOCKKEEPER_EXIT_URL";
 const ZNODE: &str = "LOCKKEEPER_EXIT_ZNODE";
 
-/// The test that a child begins with.
+/// The test that a child runs.
 const CHILD: &str = "a_process_that_holds";
 
-/// The session that a child takes up: its id, and its password in hex.
+/// The session that a child takes over: its id, and its password in hex.
 const SESSION: &str = "LOCKKEEPER_EXIT_SESSION";
 
 const HELD: &str = "child: held";
@@ -57,7 +57,7 @@ fn a_process_that_holds() {
     }
 }
 
-/// Holds a znode as a client of this library, until the process is killed.
+/// Holds a znode with our client until the process is killed.
 fn hold(url: &str, znode: &str, options: ConnectOptions) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -76,7 +76,7 @@ fn hold(url: &str, znode: &str, options: ConnectOptions) {
     });
 }
 
-/// Takes a session up over another connection, until the process is killed.
+/// Takes over a session on another connection, until the process is killed.
 fn inherit(url: &str, handshake: impl Fn(&wire::Session) -> Out) {
     let session = env::var(SESSION).unwrap();
     let (id, password) = session.split_once(' ').unwrap();
@@ -95,7 +95,7 @@ fn inherit(url: &str, handshake: impl Fn(&wire::Session) -> Out) {
     stdin().lock().lines().for_each(drop);
 }
 
-/// Opens a session, or takes one up, with this handshake.
+/// Opens or takes up a session with this handshake.
 fn opened(url: &str, handshake: &Out) -> (UnixStream, wire::Session) {
     let socket = url.strip_prefix("lockkeeper+unix://").unwrap();
     let mut stream = UnixStream::connect(socket).unwrap();
@@ -103,7 +103,7 @@ fn opened(url: &str, handshake: &Out) -> (UnixStream, wire::Session) {
     (stream, wire::Session::of_answer(&answer))
 }
 
-/// Holds a znode over a plain connection, and obeys the commands on stdin.
+/// Holds a znode over a raw connection and obeys the commands on stdin.
 fn obey(url: &str, znode: &str) {
     let (mut stream, session) = opened(url, &handshake());
     let password = session.password.iter().map(|byte| format!("{byte:02x}"));
@@ -130,7 +130,7 @@ fn obey(url: &str, znode: &str) {
                 stream.as_mut().unwrap().write_all(&creates).unwrap();
                 kill_process(rustix::process::getpid(), Signal::KILL).unwrap();
             }
-            // It lives until the test closes its stdin, which is this process's.
+            // It inherits stdin and lives until the test closes it.
             "leave a child" => drop(Command::new("cat").stdout(inherited()).spawn().unwrap()),
             "lose a child" => {
                 let mut child = Command::new("true").stdout(inherited()).spawn().unwrap();
@@ -148,12 +148,12 @@ fn obey(url: &str, znode: &str) {
     }
 }
 
-/// A handshake for a new session, with a true statement about this process.
+/// A handshake for a new session that correctly states this process.
 fn handshake() -> Out {
     stating(&wire::Session::none(TIMEOUT))
 }
 
-/// A handshake with a true statement about this process, as docs/protocol.md has it.
+/// A handshake that correctly states this process, as in docs/protocol.md.
 fn stating(session: &wire::Session) -> Out {
     let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap();
@@ -178,19 +178,19 @@ fn stating(session: &wire::Session) -> Out {
         .long(start.parse().unwrap())
 }
 
-/// Bytes of a handshake without a statement.
+/// Length of a handshake without a statement.
 fn plain_bytes() -> usize {
     wire::Session::none(TIMEOUT).connect_request().0.len()
 }
 
-/// Requests that a process sends at once, more than a turn of the server's: they fit the socket.
+/// Requests sent in one write. They fit in the socket and exceed the server's work budget.
 const LAST_WORDS: i32 = 200;
 
 fn store_options() -> StoreOptions {
     StoreOptions::new().session_timeouts(Duration::from_secs(1), 2 * TIMEOUT)
 }
 
-/// A server on a Unix socket, and a session in its store.
+/// A server on a Unix socket, with a session in its store.
 struct World {
     server: Option<Server>,
     store: Store,
@@ -214,7 +214,7 @@ impl World {
         Self::of(store, folder, ServerOptions::new()).await
     }
 
-    /// Stops the server and its store in a folder, and starts both again.
+    /// Restarts the server and its store on disk.
     async fn restarted(self, meanwhile: impl FnOnce()) -> Self {
         let Self {
             server,
@@ -273,7 +273,7 @@ impl World {
         }
     }
 
-    /// Asserts that a process keeps its session through `happening`, until it is killed.
+    /// Asserts that a process keeps its session through `happening` until it is killed.
     async fn ends_with_its_process_alone(&self, role: &str, happening: impl FnOnce(&mut Holder)) {
         let mut holder = self.start(role, "/a");
         happening(&mut holder);
@@ -282,7 +282,7 @@ impl World {
         self.gone("/a").await;
     }
 
-    /// Asserts that a znode exists after a process that is killed now has lost its own.
+    /// Asserts that a znode still exists after a process that we kill now has lost its own.
     async fn outlives_another(&self, znode: &str) {
         self.start("raw", "/control").child.kill();
         self.gone("/control").await;
@@ -294,7 +294,7 @@ impl World {
 struct Holder {
     child: ChildProcess,
     lines: Lines,
-    /// Its id, and its password in hex; empty of a client of this library.
+    /// Its id, and its password in hex. Empty for our client.
     session: String,
 }
 
@@ -366,12 +366,12 @@ with_processes! {
         world.ends_with_its_process_alone("client", stop).await;
     }
 
-    /// The child has the socket open, so the server sees no end of the connection.
+    /// The child keeps the socket open, so the server sees no end of the connection.
     async fn a_child_that_has_inherited_the_socket_does_not_keep_the_session() {
         let world = World::new().await;
         let mut holder = world.start("raw", "/a");
         holder.tell("leave a child");
-        // The test's end of the pipe stays open, and so the child lives.
+        // We keep this end of the pipe open, so the child lives.
         let _stdin = holder.child.stdin.take();
         holder.child.kill();
         world.gone("/a").await;
@@ -382,7 +382,7 @@ with_processes! {
         world.ends_with_its_process_alone("raw", |holder| holder.tell("lose a child")).await;
     }
 
-    /// The process goes on, as another program: its session is left to the timeout, and to its exit.
+    /// The process continues as another program, so only the timeout or its exit ends the session.
     async fn an_exec_ends_nothing_before_the_process_exits() {
         let world = World::new().await;
         world.ends_with_its_process_alone("raw", |holder| holder.tell("exec")).await;
@@ -408,7 +408,7 @@ with_processes! {
         world.outlives_another("/a").await;
     }
 
-    /// A pid of another namespace is another process's here.
+    /// Here, a pid of another namespace means a different process.
     async fn a_process_of_another_pid_namespace_keeps_its_session() {
         let world = World::new().await;
         for (role, znode) in [("raw", "/raw"), ("client", "/client")] {
@@ -418,7 +418,7 @@ with_processes! {
             command.arg(own.get_program()).args(own.get_args().map(OsStr::to_owned));
             let mut holder = Holder::start(command, &world.url(), role, znode);
             holder.child.kill();
-            // Until the end of its stdout it may live: `unshare` dies first.
+            // It may live until its stdout ends, because `unshare` dies first.
             holder.lines.by_ref().for_each(drop);
             world.outlives_another(znode).await;
         }
@@ -436,7 +436,7 @@ with_processes! {
             heir_process.child.kill();
             match heir {
                 "heir" => world.gone(znode).await,
-                // It has stated nothing: the timeout counts.
+                // It has stated nothing, so only the timeout counts.
                 _ => world.outlives_another(znode).await,
             }
         }
@@ -454,7 +454,7 @@ with_processes! {
     async fn a_process_that_dies_while_its_server_is_stopped_loses_its_session() {
         let world = World::in_folder(TempFolder::new("exit")).await;
         let mut dies = world.start("client", "/dies");
-        // Not waited for: its number stays taken.
+        // Not reaped, so that its number stays taken.
         let stays_a_zombie = world.start("raw", "/zombie");
         let mut opted_out = world.start("opted-out", "/opted-out");
         let mut inherited = ["heir", "silent-heir"].map(|heir| {
@@ -494,7 +494,7 @@ with_processes! {
         world.server.take().unwrap().shutdown().await;
         let session = world.seen.exists(&path("/a")).await.unwrap().unwrap().ephemeral_owner;
         world.serve(ServerOptions::new().four_letter_words("*").unwrap()).await;
-        // Connected again, and watched, before its process is killed.
+        // Reconnected and watched before we kill its process.
         let owner = format!("sid=0x{:x}", session.0);
         let socket = world.folder.path().join("s");
         let is_back = move || {
@@ -523,7 +523,7 @@ async fn a_client_states_its_process_over_a_unix_socket_alone() {
     let own = handshake().0.split_off(plain);
     // The newest version of the extension ends each frame.
     let newest = 0x4c4b_0004_i32.to_be_bytes();
-    // A listener for each: a client that is given up may have tried again.
+    // A separate listener each, because an abandoned client may have retried.
     for (name, query, expected) in [
         ("stated", "", own),
         ("opted-out", "?end_with_process=false", Vec::new()),
@@ -544,7 +544,7 @@ async fn a_client_states_its_process_over_a_unix_socket_alone() {
     assert_eq!(sent.await[plain..], newest);
 }
 
-/// Returns the handshake of a client, which gets no answer.
+/// Returns the handshake of a client that gets no answer.
 async fn handshake_of(
     url: String,
     accept: impl FnOnce() -> io::Result<Vec<u8>> + Send + 'static,
@@ -558,7 +558,7 @@ async fn handshake_of(
     frame.unwrap()
 }
 
-/// Hostile or future bytes there end nothing, and give nothing.
+/// Hostile or future bytes there have no effect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn other_bytes_behind_the_handshake_are_ignored() {
     let world = World::new().await;
@@ -577,7 +577,7 @@ async fn other_bytes_behind_the_handshake_are_ignored() {
     }
 }
 
-/// As after a pause of the server, which then has the handshakes of all connections that were given up.
+/// Like after a pause of the server, when it finds the handshakes of all abandoned connections.
 #[tokio::test]
 async fn a_handshake_that_was_given_up_takes_no_session() {
     let world = World::new().await;
@@ -591,7 +591,7 @@ async fn a_handshake_that_was_given_up_takes_no_session() {
     .unwrap();
     let server = world.server.as_ref().unwrap();
     let sessions = server.sessions().len();
-    // The server runs on this thread, and has no turn in the meantime.
+    // The server runs on this thread and does not run in the meantime.
     for _ in 0..20 {
         for given_up in [&session, &none] {
             let request = given_up.connect_request().framed();

@@ -1,5 +1,5 @@
-//! Random programs of requests, and their outcomes: the common part of the differential test (memory against
-//! ZooKeeper) and of the model test (memory against a naive model).
+//! Random programs of requests and their outcomes, shared by the differential test (memory against ZooKeeper) and the
+//! model test (memory against a naive model).
 
 mod requests;
 
@@ -26,27 +26,27 @@ pub(crate) use self::requests::{guarded_programs, programs, timed_programs};
 /// One step of a program.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
-    /// A session asks something.
+    /// A session sends a request.
     Ask { session: usize, request: Request },
-    /// A session is closed, and another opened in its place.
+    /// A session is closed and replaced by a new one.
     Reopen { session: usize },
-    /// The oldest living watcher but this many is dropped.
+    /// Drops the `nth` oldest living watcher.
     DropWatcher { nth: usize },
     /// Virtual time passes.
     Advance { by: Duration },
-    /// The store is closed with all its sessions, and opened again with as many new ones.
+    /// The store is closed with all sessions and reopened with the same number of new ones.
     Restart,
 }
 
-/// Replies and events that one step let its sessions see.
+/// The reply and events of one step.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Seen {
     pub(crate) outcome: Outcome,
-    /// By the number of the watcher, counted in the order of arming.
+    /// By watcher number, in the order of arming.
     pub(crate) fired: BTreeMap<usize, Vec<Result<WatchedEvent>>>,
 }
 
-/// An answer, without its watcher.
+/// An answer without its watcher.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Outcome {
     Nothing,
@@ -76,14 +76,13 @@ pub(crate) enum Place {
     Gone,
 }
 
-/// A watcher of either kind.
 pub(crate) enum Armed {
     Once(Watcher),
     Stream(PersistentWatcher),
 }
 
 impl Armed {
-    /// All that it has to say now.
+    /// Returns all its current events.
     pub(crate) fn drain(&mut self) -> Vec<Result<WatchedEvent>> {
         let mut events = Vec::new();
         while let Some(event) = self.next() {
@@ -114,7 +113,7 @@ pub(crate) fn now<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
 }
 
 impl Outcome {
-    /// Parts an answer from its watcher.
+    /// Separates an answer from its watcher.
     pub(crate) fn of(reply: Result<Reply>) -> (Self, Option<Armed>) {
         let reply = match reply {
             Ok(reply) => reply,
@@ -194,7 +193,7 @@ impl Outcome {
     }
 }
 
-/// The Stats in the answer to a request, each with the path of its znode.
+/// Returns the Stats in an answer, each with its znode's path.
 pub(crate) fn stats_of<'a>(
     request: &Request,
     outcome: &'a mut Outcome,
@@ -248,8 +247,7 @@ fn sorted<T: Ord>(mut list: Vec<T>) -> Vec<T> {
     list
 }
 
-/// Makes two runs comparable: zxids become their ranks among all that the run showed, sessions
-/// their order of opening.
+/// Makes two runs comparable: zxids become ranks, and sessions their order of opening.
 pub(crate) fn normalise(trace: &mut [Seen], sessions: &[SessionId]) {
     let mut zxids = BTreeSet::from([Zxid(0)]);
     for seen in &mut *trace {
@@ -290,9 +288,8 @@ pub(crate) fn normalise(trace: &mut [Seen], sessions: &[SessionId]) {
     }
 }
 
-/// Removes known differences between the two stores: times, the zxid of events (3.8 does not send it), the Stat
-/// of a create within a multi (3.8 does not send it) and the order of the identities that stand for `auth` (ZooKeeper:
-/// that of a hash set).
+/// Removes known differences: times, the zxid of events and the Stat of a create within a multi (3.8 sends neither),
+/// and the order of the identities for `auth` (a hash set's in ZooKeeper).
 pub(crate) fn forget_known_differences(trace: &mut [Seen]) {
     for seen in trace {
         for event in seen.fired.values_mut().flatten().flatten() {
@@ -314,7 +311,7 @@ pub(crate) fn forget_known_differences(trace: &mut [Seen]) {
     }
 }
 
-/// Sorts the entries that follow each other and give the same rights.
+/// Sorts adjacent entries that grant the same permissions.
 fn with_sorted_identities(acl: &Acl) -> Acl {
     let Some(entries) = acl.entries() else {
         return acl.clone();
@@ -337,7 +334,7 @@ fn name_session(error: &mut Error, sessions: &[SessionId]) {
     }
 }
 
-/// Events of a session's end come in no stated order (ZooKeeper: that of a hash set).
+/// Sorts the events of a session's end, which have no defined order (a hash set's in ZooKeeper).
 pub(crate) fn sort_events(seen: &mut Seen) {
     for events in seen.fired.values_mut() {
         events.sort_by_key(|event| {
@@ -349,10 +346,10 @@ pub(crate) fn sort_events(seen: &mut Seen) {
     }
 }
 
-/// The sessions of one run, and their watchers.
+/// The sessions and watchers of one run.
 pub(crate) struct Sessions {
     open: Vec<Arc<dyn Backend>>,
-    /// All that were ever opened.
+    /// All ever opened.
     pub(crate) ids: Vec<SessionId>,
     watchers: BTreeMap<usize, (usize, Armed)>,
     armed: usize,
@@ -369,7 +366,7 @@ impl Sessions {
         }
     }
 
-    /// Asks, and keeps the watcher that comes with the answer.
+    /// Sends a request and keeps the watcher of its answer.
     pub(crate) async fn ask(&mut self, session: usize, request: Request) -> Outcome {
         let (outcome, watcher) = Outcome::of(self.open[session].submit(request).await);
         if let Some(watcher) = watcher {
@@ -379,7 +376,7 @@ impl Sessions {
         outcome
     }
 
-    /// Closes a session, forgets its watchers, and lets another take its place.
+    /// Replaces a session and drops its watchers.
     pub(crate) async fn replace(&mut self, session: usize, new: Arc<dyn Backend>) -> Outcome {
         let outcome = Outcome::of(self.open[session].submit(Request::Close).await).0;
         self.watchers.retain(|_, (owner, _)| *owner != session);
@@ -388,13 +385,13 @@ impl Sessions {
         outcome
     }
 
-    /// Lets go of all sessions and watchers, as the end of a process does.
+    /// Drops all sessions and watchers, like the end of a process.
     pub(crate) fn abandon(&mut self) {
         self.watchers.clear();
         self.open.clear();
     }
 
-    /// New sessions in the places of those that were abandoned.
+    /// Replaces abandoned sessions.
     pub(crate) fn resume(&mut self, open: Vec<Arc<dyn Backend>>) {
         self.ids
             .extend(open.iter().map(|session| session.status().id()));
@@ -409,7 +406,7 @@ impl Sessions {
         Outcome::Nothing
     }
 
-    /// Reads on every session: afterwards all events that were due have reached their watchers.
+    /// Reads on every session, after which all due events have reached their watchers.
     pub(crate) async fn barrier(&self) {
         for session in &self.open {
             let path = ZnodePath::root();
@@ -442,7 +439,7 @@ impl Sessions {
     }
 }
 
-/// Returns the requests that make what every program finds.
+/// Returns the requests that set up the znodes for every program.
 pub(crate) fn prelude() -> impl Iterator<Item = Request> {
     ["/t", "/t/a", "/t/b"].into_iter().map(|path| {
         Request::Create(Create {
@@ -454,7 +451,7 @@ pub(crate) fn prelude() -> impl Iterator<Item = Request> {
     })
 }
 
-/// Reads all of a znode, to look at what a program has left.
+/// Returns requests that read everything about a znode.
 pub(crate) fn look_at(path: &ZnodePath) -> [Request; 2] {
     let (path, watch) = (path.clone(), false);
     let data = Request::GetData {
@@ -464,7 +461,7 @@ pub(crate) fn look_at(path: &ZnodePath) -> [Request; 2] {
     [data, Request::GetChildren { path, watch }]
 }
 
-/// The znodes below `path` that [`look_at`] has found.
+/// Returns the znodes below `path` found by [`look_at`].
 pub(crate) fn below(path: &ZnodePath, outcome: &Outcome) -> Vec<ZnodePath> {
     match outcome {
         Outcome::Children(names, _) => names.iter().map(|name| path.join(name).unwrap()).collect(),
@@ -472,9 +469,9 @@ pub(crate) fn below(path: &ZnodePath, outcome: &Outcome) -> Vec<ZnodePath> {
     }
 }
 
-/// Runs `test` on so many random programs: ten times as many with `LOCKKEEPER_FULL=1`, fewer when
-/// `LOCKKEEPER_SECONDS` run out. A failing program is shrunk, printed, and kept in the file
-/// `regressions`, from where the next run replays it.
+/// Runs `test` on this many random programs: ten times as many with `LOCKKEEPER_FULL=1`, and fewer if
+/// `LOCKKEEPER_SECONDS` runs out. A failing program is shrunk, printed and saved in the file `regressions`, which the
+/// next run replays.
 pub(crate) fn for_programs(
     name: &'static str,
     regressions: &'static str,
@@ -493,7 +490,7 @@ pub(crate) fn for_programs(
     };
     let (left, ran, failed) = (RefCell::new(rounds(count)), Cell::new(0), Cell::new(false));
     let result = TestRunner::new(config).run(&programs, |program| {
-        // A failed program is shrunk for as long as that takes.
+        // Shrinking may take as long as it needs.
         if !failed.get() && left.borrow_mut().next().is_none() {
             return Ok(());
         }
@@ -508,7 +505,7 @@ pub(crate) fn for_programs(
         start.elapsed()
     ));
     if let Err(failure) = result {
-        // Without the backtrace of a panic, whose names of types are so long that they push the program out of a log.
+        // Without a panic's backtrace, whose long type names would push the program out of the log.
         eprintln!("{failure}");
         std::panic::resume_unwind(Box::new(name));
     }

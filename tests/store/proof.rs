@@ -1,4 +1,4 @@
-//! The rule of proof in an ensemble: which answers show that a session lives, and since when.
+//! Proof in an ensemble: which answers show that a session is alive, and since when.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use crate::common::*;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// As long as a session believes after its last proof.
+/// How long a session is believed alive after its last proof.
 const BELIEF: Duration = Duration::from_secs(18);
 
-/// Between a write's answer and the write that proves it: an ensemble's tick.
+/// An ensemble's tick, which must lie between a write's answer and the write that proves it.
 const TICK: Duration = Duration::from_secs(2);
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A session that believes to be connected to an ensemble, in virtual time.
+/// A session in virtual time that takes its store for an ensemble.
 struct World {
     store: TestStore,
     client: Client,
@@ -55,7 +55,7 @@ impl World {
         opened.after(held_until.since(opened) - BELIEF)
     }
 
-    /// Has a write committed; answers when it was sent.
+    /// Commits a write. Returns when it was sent.
     async fn write(&self) -> BootInstant {
         let sent = self.now();
         let checked = self.session.check(&ZnodePath::root(), None);
@@ -122,7 +122,7 @@ async fn a_write_of_an_older_connection_proves_nothing() {
     assert_eq!(world.proved(), first);
 }
 
-/// A follower that was stopped for a while finds both writes in its socket, and hands them on together.
+/// A follower that was stopped for a while finds both writes in its socket and forwards them together.
 #[tokio::test]
 async fn a_write_sent_before_an_answer_does_not_prove_that_answer() {
     let world = World::new().await;

@@ -1,4 +1,4 @@
-//! Errors of a store, told by a served one as by one of this process.
+//! A served store reports the same errors as one in this process.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use testkit::Proxy;
 
 use crate::common::*;
 
-/// Runs a test with a session of the store's own process, and one of another process.
+/// Runs a test with a session in the store's process, and with one over a server.
 async fn with_both<F: Future<Output = ()>>(
     options: impl Fn() -> StoreOptions,
     test: impl Fn(Session) -> F,
@@ -64,7 +64,7 @@ async fn a_limit_of_the_store_is_named() {
     .await;
 }
 
-/// Of which kind the request is, and so which caller has sent it, makes no difference.
+/// Other operations and senders of a request make no difference.
 #[tokio::test]
 async fn a_limit_that_an_operation_of_a_multi_reaches_is_named() {
     const LIMIT: usize = 20;
@@ -126,7 +126,7 @@ async fn a_list_with_too_many_entries_is_told_from_other_mistakes() {
     .await;
 }
 
-/// A reader then asks for less, and does not take it for a failure of the store.
+/// So the reader can ask for less, and does not take it for a failure of the store.
 #[tokio::test]
 async fn an_answer_that_is_too_large_for_its_connection_is_named() {
     let store = Store::memory();
@@ -146,7 +146,7 @@ async fn an_answer_that_is_too_large_for_its_connection_is_named() {
     server.shutdown().await;
 }
 
-/// Sent, it would close the connection, and a recipe would send it again on the next, without end.
+/// Sending it would close the connection, and a recipe would retry it forever.
 #[tokio::test]
 async fn a_request_above_the_servers_limit_of_a_frame_is_not_sent() {
     const LIMIT: usize = 8 << 10;
@@ -166,7 +166,7 @@ async fn a_request_above_the_servers_limit_of_a_frame_is_not_sent() {
     };
     assert_eq!(what, "a request");
     assert!((LIMIT - 100..=LIMIT).contains(&limit), "{limit}");
-    // Watches, which the client brings to its next connection, take several frames.
+    // The client restores its watches on the next connection in several frames.
     let mut watches = Vec::new();
     for number in 0..100 {
         let at = path(&format!("/{number}-{}", "x".repeat(200)));
@@ -182,7 +182,7 @@ async fn a_request_above_the_servers_limit_of_a_frame_is_not_sent() {
     server.shutdown().await;
 }
 
-/// "No limit", as callers write it.
+/// Callers write "no limit" like this.
 #[tokio::test]
 async fn a_server_without_limits_of_time_serves() {
     const NONE: Duration = Duration::MAX;
@@ -203,7 +203,7 @@ async fn a_server_without_limits_of_time_serves() {
     server.shutdown().await;
 }
 
-/// None, and "no limit", as callers write it.
+/// Zero, and the value that callers use for "no limit".
 #[tokio::test]
 async fn limits_may_be_at_their_ends() {
     type OfStore = fn(StoreOptions, usize) -> StoreOptions;
@@ -242,7 +242,7 @@ async fn limits_may_be_at_their_ends() {
     }
 }
 
-/// Returns true for success, and under a small limit for a refusal.
+/// Returns true for success, or for a refusal under a small limit.
 fn is_fair(used: &Result<(), Error>, limit: usize) -> bool {
     match used {
         Ok(()) => true,
@@ -251,7 +251,7 @@ fn is_fair(used: &Result<(), Error>, limit: usize) -> bool {
     }
 }
 
-/// Uses a served store, which may refuse everything, and must go on.
+/// Uses a served store, which may refuse everything but must keep running.
 async fn use_once(of_store: StoreOptions, of_server: ServerOptions) -> Result<(), Error> {
     let store = Store::memory_with(of_store);
     let at = of_server.listen((Ipv4Addr::LOCALHOST, 0).into());

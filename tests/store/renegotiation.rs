@@ -1,4 +1,4 @@
-//! Timeouts that a server agrees to anew when a client reconnects.
+//! A server grants another timeout when a client reconnects.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,12 +8,11 @@ use testkit::{Proxy, unique, within_reason, zookeeper};
 
 use crate::common::*;
 
-/// The timeouts before and after. Both are long for a machine that stands still for a second: a lease must not expire
-/// while the test looks.
+/// The timeouts before and after. Both tolerate a machine that stalls for a second, so no lease expires during a test.
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_secs(8);
 
-/// A session with a long timeout over a wire that the test holds, and one beside it.
+/// Returns a session with a long timeout behind a proxy, and a direct one.
 async fn wired(scheme: &str, server: SocketAddr) -> (Proxy, Session, Session) {
     let (proxy, chroot) = (Proxy::to(server), unique("renegotiation"));
     let wired = format!("{scheme}://{}/{chroot}", proxy.hosts());
@@ -25,7 +24,7 @@ async fn wired(scheme: &str, server: SocketAddr) -> (Proxy, Session, Session) {
     (proxy, session.unwrap(), other.unwrap())
 }
 
-/// Breaks the connection, and waits until it is back.
+/// Breaks the connection and waits until it is back.
 async fn reconnect(proxy: &Proxy, session: &Session) {
     let mut states = session.states();
     proxy.break_off();

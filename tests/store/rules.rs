@@ -1,4 +1,4 @@
-//! One test for each of ZooKeeper's rules that can be seen through a session.
+//! One test for each ZooKeeper rule that is visible through a session.
 
 use std::time::Duration;
 
@@ -266,7 +266,7 @@ on_every_backend! {
     }
 
     async fn rule_11_a_closed_sessions_ephemerals_go_under_one_zxid(env: Env) {
-        // The session of a lent client lives on: its entries are deleted one by one.
+        // A lent client's session lives on, and its entries are deleted one by one.
         if env.is_lent() {
             return;
         }
@@ -503,7 +503,7 @@ on_every_backend! {
                 (round, set, session.get_data(&path("/a")))
             })
             .collect();
-        // Awaited backwards: the order is that of sending.
+        // Awaited in reverse, because the order of sending counts.
         for (round, set, get) in pairs.into_iter().rev() {
             let (data, stat) = get.await.unwrap();
             assert_eq!((data, stat.version), (round.to_string().into(), round + 1));

@@ -1,4 +1,4 @@
-//! The rules that need time to pass: in virtual time, on the embedded store.
+//! Rules that need time to pass, on the embedded store in virtual time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn virtual_store() -> (Clock, Store) {
     (clock, Store::memory_with(options))
 }
 
-/// A session below `Session`, which would keep it alive by itself.
+/// Opens the backend of a session, because a `Session` would keep it alive.
 async fn idle(store: &Store, timeout: Duration) -> Arc<dyn Backend> {
     let options = ConnectOptions::new().session_timeout(timeout);
     store.connector().open(&options).await.unwrap()

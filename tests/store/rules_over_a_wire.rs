@@ -1,4 +1,4 @@
-//! The rules that only a server and its wire can show: a real ZooKeeper's, and ours.
+//! Rules that are only visible over a wire, on a real ZooKeeper and on our server.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use testkit::{self, Proxy, unique, within_reason};
 
 use crate::common::*;
 
-/// A server that a client can be cut off from.
+/// A server that a test can cut clients off from.
 enum Server {
     ZooKeeper(&'static testkit::ZooKeeper),
     Ours(Box<testkit::Served>),
@@ -33,7 +33,7 @@ impl Server {
         }
     }
 
-    /// Its URL, at this address.
+    /// Returns its URL at this address.
     fn url(&self, hosts: &str) -> String {
         match self {
             Self::ZooKeeper(_) => format!("zookeeper://{hosts}"),
@@ -41,7 +41,7 @@ impl Server {
         }
     }
 
-    /// A session under a fresh chroot.
+    /// Opens a session under a fresh chroot.
     async fn session(&self, options: ConnectOptions) -> Session {
         let chroot = unique("rule");
         let url = format!("{}/{chroot}", self.url(&self.address().to_string()));
@@ -49,7 +49,7 @@ impl Server {
         client.unwrap().session().await.unwrap()
     }
 
-    /// Opens a client behind a proxy that the test controls, and a session beside it.
+    /// Opens a client behind a proxy, and a direct session.
     async fn wired(&self, options: ConnectOptions) -> (Proxy, Client, Session) {
         let proxy = Proxy::to(self.address());
         let chroot = unique("rule");
@@ -65,7 +65,7 @@ impl Server {
     }
 }
 
-/// Makes of each `async fn name(server: Server)` the tests `name::zookeeper` and `name::served`.
+/// Generates `name::zookeeper` and `name::served` from each `async fn name(server: Server)`.
 macro_rules! on_every_server {
     ($(async fn $name:ident($server:ident: Server) $body:block)*) => {$(
         mod $name {
@@ -150,7 +150,7 @@ on_every_server! {
         )
         .await;
         let (stat, gone) = session.watch_exists(&path("/t")).await.unwrap();
-        // The sweep may have come before the watch.
+        // The sweep may have run before we set the watch.
         if stat.is_some() {
             assert_eq!(
                 event(within_reason(gone).await),

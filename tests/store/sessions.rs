@@ -1,4 +1,4 @@
-//! Sessions: their states, their ends, and the time for which they may believe in what they hold.
+//! Sessions: their states, their ends, and how long they are believed alive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -267,13 +267,12 @@ async fn joining_a_queue_takes_nothing_from_its_watchers() {
     );
 }
 
-/// Fate of requests and answers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Network {
     Up,
     /// Requests are lost.
     Down,
-    /// Requests arrive; their answers wait until the network is up.
+    /// Requests arrive, but their answers wait until the network is up.
     Slow,
 }
 
@@ -311,7 +310,7 @@ impl Backend for Networked {
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Part of it in which a session believes.
+/// The part of the timeout for which a session is believed alive.
 const BELIEF: Duration = Duration::from_secs(18);
 
 async fn networked_session() -> (Clock, Session, watch::Sender<Network>) {

@@ -1,4 +1,4 @@
-//! A server's Unix socket: the identity of its clients' users, and the client's errors.
+//! A server's Unix socket: its clients' user identities, and the client's errors.
 
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
@@ -13,7 +13,7 @@ use testkit::{TempFolder, within_reason};
 
 use crate::common::*;
 
-/// A store in memory, served over TCP and a Unix socket.
+/// An in-memory store, served over TCP and a Unix socket.
 struct Served {
     server: Server,
     folder: TempFolder,
@@ -148,7 +148,7 @@ async fn the_user_is_authentication_where_that_is_required() {
     .await;
 }
 
-/// A plain ZooKeeper client, which states nothing of its process.
+/// Asks as a plain ZooKeeper client, which does not state its process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn who_am_i_answers_with_the_user() {
     const WHO_AM_I: i32 = 107;

@@ -1,4 +1,4 @@
-//! Behaviour that only a real ZooKeeper can show: the wire, reconnections, and the end of a session.
+//! Behaviour that needs a real ZooKeeper: the wire, reconnections and the end of a session.
 
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ async fn a_reply_of_a_new_connection_comes_after_the_new_connection() {
     let (proxy, client, session) = wired().await;
     for round in 2..12 {
         proxy.break_off();
-        // The request may fail with the old connection, or be answered on the new one.
+        // The request may fail with the old connection or succeed on the new one.
         while session.exists(&path("/")).await.is_err() {}
         let suspended = session.state() == SessionState::Suspended;
         assert!(
@@ -203,7 +203,7 @@ async fn a_session_that_the_store_ends_takes_its_znodes_and_its_watchers() {
     let (_, gone) = other.watch_exists(&path("/mine")).await.unwrap();
     env.expire(&client).await;
     assert_eq!(session.state(), SessionState::Expired);
-    env.expire(&client).await; // ended already, and that is no error
+    env.expire(&client).await; // no error if it has ended already
     assert_eq!(gone.await.unwrap().kind, EventKind::NodeDeleted);
     let expired = Error::SessionExpired {
         session: session.id(),
@@ -245,7 +245,7 @@ async fn clients_of_one_store_find_one_id() {
     );
 }
 
-/// A tool that copies znodes from store to store copies the one with the id, too.
+/// A tool that copies znodes between stores also copies the id.
 #[tokio::test]
 async fn an_id_that_was_copied_is_not_the_same_stores() {
     let (one, other) = (Env::zookeeper().await, Env::zookeeper().await);
@@ -321,7 +321,7 @@ async fn a_long_chroot_counts_before_every_path() {
     client.close().await.unwrap();
 }
 
-/// ZooKeeper's number of multiRead, which servers know since 3.6.
+/// ZooKeeper's op code of multiRead, known since 3.6.
 const MULTI_READ: i32 = 22;
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! The process that is killed: it opens the store, reports the znodes that it finds there, and writes under load
-//! until its end. It reports each acknowledged operation, after the reply.
+//! The process that is killed. It opens the store, reports the znodes found, and writes under load until the end. It
+//! reports each acknowledged operation after the reply.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -14,11 +14,10 @@ use super::program::{WINDOW, WRITERS, Work, home, queue};
 use super::report::{Found, Said};
 use crate::common::path;
 
-/// Number of contenders for each of so many locks.
+/// Contenders per lock.
 const CONTENDERS: usize = 3;
 pub(crate) const LOCKS: usize = 2;
 
-/// Opens the store, reports its znodes, and works.
 pub(crate) async fn live(folder: &Path, options: StoreOptions, seed: u64, life: u64) {
     let store = Store::file_with(folder, options).expect("the store opens after a kill");
     let client = store.connect().await.unwrap();
@@ -36,19 +35,19 @@ pub(crate) async fn live(folder: &Path, options: StoreOptions, seed: u64, life: 
         let client = store.connect().await.unwrap();
         work.spawn(contend(client, number % LOCKS));
     }
-    // It ends by being killed, or by a panic.
+    // It ends only by a kill or a panic.
     while let Some(done) = work.join_next().await {
         done.unwrap();
     }
 }
 
 fn say(said: &Said) {
-    // In one piece: others speak, too. It may be the last thing that this process does.
+    // In one write, because other tasks print too, and we may be killed right after.
     let line = format!("{said}\n");
     std::io::stdout().write_all(line.as_bytes()).unwrap();
 }
 
-/// Returns all znodes but those that the store has created for itself.
+/// Returns all znodes except the store's own.
 pub(crate) async fn look_around(session: &Session) -> Vec<Found> {
     let mut all = Vec::new();
     let mut paths = vec![ZnodePath::root()];
@@ -90,7 +89,7 @@ fn gate_at(lock: usize) -> ZnodePath {
     path(&format!("/gate/{lock}"))
 }
 
-/// One that keeps several operations on their way.
+/// A writer that keeps several operations in flight.
 struct Writer {
     session: Session,
     seed: u64,
@@ -104,7 +103,7 @@ struct Writer {
 impl Writer {
     async fn new(store: &Store, seed: u64, life: u64, number: usize) -> Self {
         let session = store.connect().await.unwrap().session().await.unwrap();
-        // Something that must not be there in the next life.
+        // Must be gone in the next life.
         let alive = home(number).join("alive").unwrap();
         let made = session.create(&alive, "", CreateMode::Ephemeral).await;
         made.unwrap();
@@ -147,7 +146,7 @@ impl Writer {
         }
     }
 
-    /// Waits for the oldest answer, and says it.
+    /// Waits for the oldest answer and reports it.
     async fn settle(&mut self) {
         let (number, response) = self.window.pop_front().expect("there is one");
         let reply = response.await;
@@ -172,7 +171,7 @@ impl Writer {
         self.tell(number, popped.map(|()| (None, None)));
     }
 
-    /// An ephemeral child takes a number of the queue's, too.
+    /// An ephemeral child also takes a number of the queue.
     async fn blip(&mut self, number: u64) {
         let at = queue(self.number).join("s-").unwrap();
         let mode = CreateMode::EphemeralSequential;
@@ -183,7 +182,7 @@ impl Writer {
         self.tell(number, made.map(|(_, stat)| (Some(stat.czxid.0), None)));
     }
 
-    /// Says how an operation has ended: with its zxid and its number in the queue, as far as known.
+    /// Reports an operation's outcome, with its zxid and number in the queue if known.
     fn tell(&self, number: u64, outcome: Result<(Option<i64>, Option<i64>)>) {
         let writer = self.number;
         say(&match outcome {
@@ -202,7 +201,7 @@ impl Writer {
     }
 }
 
-/// The zxid of a write, where its answer says it.
+/// Returns a write's zxid, if the answer contains it.
 fn zxid(reply: &Reply) -> Option<i64> {
     let stat = match reply {
         Reply::Created { stat, .. } | Reply::Stat(stat) => *stat,
@@ -216,7 +215,7 @@ fn zxid(reply: &Reply) -> Option<i64> {
     Some(stat.mzxid.0)
 }
 
-/// Takes a lock again and again, and writes its token to the protected resource.
+/// Takes a lock repeatedly and writes its token to the protected resource.
 async fn contend(client: Client, lock: usize) {
     let session = client.session().await.unwrap();
     loop {

@@ -1,4 +1,4 @@
-//! Mistaken and hostile use of folders: each meets a clear error, and loses nothing.
+//! Mistaken and hostile use of directories is refused with a clear error and loses no data.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ fn a_file_in_the_place_of_the_folder_or_above_it_is_refused_and_left_alone() {
     assert_eq!(fs::read(&file).unwrap(), b"mine");
 }
 
-/// Not even root may make anything there.
+/// Not even root can create anything in /proc.
 #[test]
 fn a_folder_that_cannot_be_made_is_refused() {
     let refused = refusal("/proc/lockkeeper-data");
@@ -90,7 +90,7 @@ async fn a_foreign_file_beside_a_store_is_left_alone() {
     assert_eq!(fs::read(&notes).unwrap(), b"mine");
 }
 
-/// The way to an absolute path from where this process is.
+/// Returns a path relative to the current directory.
 fn relative(absolute: &Path) -> PathBuf {
     let here = std::env::current_dir().unwrap();
     let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
@@ -127,7 +127,7 @@ async fn all_ways_to_a_folder_lead_to_one_store() {
     assert_ne!(other.store_id(), first.store_id());
 }
 
-/// A session at the store in a folder. Its segments are small, so that it is soon open.
+/// Opens a session on a store with small segments, which open fast.
 async fn at(folder: &Path) -> Session {
     session_at(&small(folder)).await
 }
@@ -154,7 +154,7 @@ async fn a_store_that_is_opened_again_at_once_is_the_same_and_goes_on_above() {
         assert_eq!(made.as_str(), format!("/q/n-{number:010}"));
         let (_, ephemeral) = create(&session, "/e", CreateMode::Ephemeral).await;
         assert!(stat.czxid > last && ephemeral.czxid > stat.czxid);
-        // The log knows nothing of these; the next life gives none of their zxids out again.
+        // The log does not contain these, but the next life must not reuse their zxids.
         for _ in 0..5 {
             let (_, token) = create(&session, "/e-", CreateMode::EphemeralSequential).await;
             last = token.czxid;
@@ -162,7 +162,7 @@ async fn a_store_that_is_opened_again_at_once_is_the_same_and_goes_on_above() {
     }
 }
 
-/// Clean-up goes on in whatever thread its reply arrives, also in the log's writer. The last handle may be dropped
+/// Clean-up runs on the thread that delivers its reply, which may be the log's writer. The last handle may be dropped
 /// there.
 #[tokio::test]
 async fn the_thread_that_writes_the_log_may_let_go_of_the_store() {
@@ -227,7 +227,7 @@ async fn acknowledged_writes_survive_a_close_under_load() {
     .await;
 }
 
-/// Another process may open the folder then.
+/// Otherwise another process could open the directory too.
 #[tokio::test]
 async fn a_store_whose_folder_or_lock_is_removed_stops() {
     within_reason(async {
@@ -241,7 +241,7 @@ async fn a_store_whose_folder_or_lock_is_removed_stops() {
                 true => fs::remove_dir_all(&data).unwrap(),
                 false => fs::remove_file(data.join("LOCK")).unwrap(),
             }
-            // Although it has nothing to do.
+            // Even without anything to write.
             let failure = store.failed().await.to_string();
             assert!(failure.contains("LOCK was removed"), "{failure}");
             let refused = session.set_data(&path("/a"), "b", None).await.unwrap_err();

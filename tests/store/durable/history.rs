@@ -1,4 +1,4 @@
-//! All that has been acknowledged over all lives, and the judgement of the znodes after each.
+//! Everything acknowledged over all lives, and the checks of the znodes after each.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,11 +19,11 @@ enum Answer {
 /// Operations of one writer.
 #[derive(Default)]
 struct Writer {
-    /// Its subtree when the life began.
+    /// Its subtree at the start of this life.
     start: Model,
     /// The answers of this life, in order.
     answers: Vec<Answer>,
-    /// The highest number that a persistent child of its queue ever got.
+    /// Highest number of a persistent child in its queue.
     sequence: i64,
 }
 
@@ -34,17 +34,16 @@ pub(crate) struct History {
     life: u64,
     store: Option<String>,
     writers: Vec<Writer>,
-    /// By lock: the last token that was granted, and the last that the protected resource acknowledged.
+    /// Per lock, the last granted token and the last one acknowledged by the protected resource.
     tokens: [(i64, i64); LOCKS],
-    /// The highest zxid that was seen before this life, and in it.
+    /// Highest zxid before this life and within it.
     zxids: (i64, i64),
-    /// Znodes that the present life has found so far.
+    /// Znodes found so far in this life.
     found: Vec<Found>,
-    /// Number of operations that were acknowledged.
     pub(crate) acknowledged: u64,
-    /// Number that were not taken, for want of room.
+    /// Operations refused for lack of space.
     pub(crate) refused: u64,
-    /// Number of acknowledged writes that are gone.
+    /// Acknowledged writes that were lost.
     pub(crate) lost: u64,
 }
 
@@ -69,14 +68,14 @@ impl History {
         }
     }
 
-    /// Another process opens the store. Until it is ready it changes nothing, so the last one that
-    /// was is still to be judged.
+    /// Starts a life. A process that is killed before it is ready has changed nothing, so the last ready life is still
+    /// to be checked.
     pub(crate) fn next_life(&mut self) {
         self.found.clear();
         self.zxids.0 = self.zxids.1;
     }
 
-    /// Takes a line of the process of this life.
+    /// Handles a line printed by this life's process.
     pub(crate) fn hear(&mut self, said: Said, life: u64) {
         match said {
             Said::Store(id) => {
@@ -116,7 +115,7 @@ impl History {
         }
     }
 
-    /// A zxid that was given out in this life.
+    /// Records a zxid given out in this life.
     fn see(&mut self, zxid: i64) {
         let (before, highest) = &mut self.zxids;
         assert!(
@@ -136,7 +135,7 @@ impl History {
         }
     }
 
-    /// Judges the znodes that the last life left, and goes on from there.
+    /// Checks the znodes that the last life left, and continues from them.
     pub(crate) fn judge(&mut self) {
         let found = std::mem::take(&mut self.found);
         for node in &found {
@@ -144,7 +143,7 @@ impl History {
             assert!(!node.path.starts_with("/lock/") || node.path.len() == "/lock/0".len());
             self.zxids.1 = self.zxids.1.max(node.mzxid);
         }
-        // Between which zxids the log was cut, over all writers.
+        // The zxids between which the log was cut, over all writers.
         let (mut kept, mut gone) = (0, i64::MAX);
         for number in 0..WRITERS {
             let (model, last_kept, first_gone) = self.judge_writer(number, &found);
@@ -158,16 +157,15 @@ impl History {
         self.zxids.0 = self.zxids.1;
     }
 
-    /// Finds how much of a writer's work has survived: the znodes, the last zxid among them, and the first lost
-    /// one.
+    /// Finds how much of a writer's work survived. Returns its znodes, the last surviving zxid and the first lost one.
     fn judge_writer(&mut self, number: usize, found: &[Found]) -> (Model, i64, i64) {
         let may_be_lost = self.durability == Durability::None;
-        // A writer that does not wait for the disk outruns it.
+        // A writer that does not wait for the disk can outrun it.
         let may = (may_be_lost, may_be_lost || self.refused > 0);
         let writer = &mut self.writers[number];
         let (model, sequence) = model_of(number, found);
         if may_be_lost {
-            // A lost entry's number may be given again.
+            // A lost entry's number may be reused.
             writer.sequence = -1;
         }
         writer.sequence = writer.sequence.max(sequence);
@@ -193,7 +191,7 @@ impl History {
         (model, kept.max().unwrap_or(0), gone)
     }
 
-    /// Fails unless each resource behind a lock has seen the last token that was acknowledged, or one after it.
+    /// Fails unless each resource has seen the last acknowledged token or a later one.
     fn judge_gates(&mut self, found: &[Found]) {
         for (lock, (_, shown)) in self.tokens.iter_mut().enumerate() {
             let at = format!("/gate/{lock}");
@@ -214,7 +212,7 @@ fn token_in(data: &str) -> Option<i64> {
     i64::from_str_radix(data.strip_prefix("0x")?, 16).ok()
 }
 
-/// After how many operations of a life a writer's subtree looks so.
+/// Returns after how many operations a writer's subtree would look like this.
 fn matches(
     seed: u64,
     life: u64,
@@ -242,7 +240,7 @@ fn matches(
             }
         }
     }
-    // Operations that were under way may have been applied, in order, except refused ones.
+    // Operations in flight may have been applied, in order, unless they were refused.
     let mut ends = vec![model];
     for done in answered..=answered + WINDOW {
         if ends.iter().any(|model| model.is(found)) {
@@ -259,7 +257,7 @@ fn matches(
     matches
 }
 
-/// A writer's subtree, as it was found; and the highest number in its queue.
+/// Returns a writer's subtree as found, and the highest number in its queue.
 fn model_of(number: usize, found: &[Found]) -> (Model, i64) {
     let mut nodes = BTreeMap::new();
     let mut queue = BTreeMap::new();

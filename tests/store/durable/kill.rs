@@ -1,8 +1,7 @@
-//! A process that writes under load is killed (SIGKILL) at a random moment, again and again, over the same folder:
-//! every acknowledged operation has survived in the next life.
+//! A process that writes under load is killed (SIGKILL) at random moments, over and over on the same directory. Every
+//! acknowledged operation must survive.
 //!
-//! The process is this test binary, started again for one test: an environment variable tells it that
-//! it is the child.
+//! The process is this test binary, started for one test with environment variables that make it the child.
 
 use std::env;
 use std::path::Path;
@@ -16,28 +15,28 @@ use super::child::{live, look_around};
 use super::history::History;
 use super::report::Said;
 
-/// Variables that make a process the child: the folder of the store, and the number of its life.
+/// Make a process the child: the store's directory, and the number of its life.
 const FOLDER: &str = "LOCKKEEPER_KILL_FOLDER";
 const LIFE: &str = "LOCKKEEPER_KILL_LIFE";
 
 const SEED: u64 = 0x10c4_4ee9;
 
-/// A life that ends in its start does so within this time, the others within so many reports.
+/// A kill during startup happens within this time, other kills within this many reports.
 const START: Duration = Duration::from_millis(60);
 const REPORTS: u64 = 6_000;
 
-/// Number of lives: 20, or 100 with `tests/run --full`.
+/// 20 lives, or 100 with `tests/run --full`.
 fn lives() -> u64 {
     scaled(20).min(100)
 }
 
-/// Moment at which a process is killed.
+/// When a process is killed.
 #[derive(Clone, Copy, Debug)]
 enum KillPoint {
-    /// So long after its start: while it opens the store, or soon after. Only here a test sleeps for a time, because the
-    /// kill may hit any moment.
+    /// This long after its start, while or soon after it opens the store. This test may sleep, because the kill may hit
+    /// any moment.
     Start(Duration),
-    /// After so many reports of acknowledged work.
+    /// After this many reports of acknowledged work.
     Reports(u64),
 }
 
@@ -51,14 +50,13 @@ impl KillPoint {
     }
 }
 
-/// Small segments: they are switched often.
+/// Small segments, so that the log switches often.
 fn options(durability: Durability) -> StoreOptions {
     StoreOptions::new()
         .durability(durability)
         .segment_bytes(128 << 10, 512 << 10)
 }
 
-/// Starts the child in its next life.
 fn start(test: &str, folder: &Path, life: u64) -> ChildProcess {
     ChildProcess::spawn(
         again(module_path!(), test)
@@ -69,7 +67,7 @@ fn start(test: &str, folder: &Path, life: u64) -> ChildProcess {
     )
 }
 
-/// Reports of a child; what else it prints is the test harness's.
+/// Skips the test harness's own output.
 fn reports(lines: &mut Lines) -> impl Iterator<Item = Said> {
     lines.filter_map(|line| Said::parse(&line))
 }
@@ -90,7 +88,7 @@ fn live_and_die(test: &str, folder: &Path, life: u64, death: KillPoint, history:
         }
     }
     child.kill();
-    // Reports from before its death were acknowledged, too.
+    // What it reported before its death was acknowledged too.
     for said in reports(&mut lines) {
         history.hear(said, life);
     }
@@ -117,7 +115,7 @@ fn survives(test: &str, durability: Durability) {
         let death = KillPoint::random(&mut dice);
         live_and_die(test, folder.path(), life, death, &mut history);
     }
-    // The last time this process looks, twice: after the kill, and after a stop in order.
+    // Finally check in this process, once after the kill and once after a clean shutdown.
     for life in [lives(), lives() + 1] {
         history.next_life();
         let found = runtime.block_on(async {
@@ -143,8 +141,8 @@ fn survives(test: &str, durability: Durability) {
     ));
 }
 
-/// Writes until the first segment has been left behind for snapshots. A busy machine lets a short life make none: they
-/// are made aside, by a thread of low priority.
+/// Writes until a snapshot replaces the first segment. Short lives on a busy machine may make no snapshot, because a
+/// low-priority thread writes them.
 async fn leave_behind(folder: &Path, durability: Durability) {
     let store = Store::file_with(folder, options(durability)).unwrap();
     let session = store.connect().await.unwrap().session().await.unwrap();
@@ -162,7 +160,7 @@ async fn leave_behind(folder: &Path, durability: Durability) {
 
 const FIRST_SEGMENT: &str = "log-0000000000000000";
 
-/// The names of the files, in order.
+/// Returns the sorted file names.
 fn names_in(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).unwrap();
     let mut names: Vec<_> = entries

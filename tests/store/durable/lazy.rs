@@ -1,5 +1,5 @@
-//! A process that goes idle after a write whose answer did not wait for the disk, and is killed: the write has
-//! survived nevertheless. The process is this test binary, started again for one test.
+//! A process goes idle after a write that did not wait for the disk, and is killed. The write must survive
+//! nevertheless. The process is this test binary, started for one test.
 
 use std::env;
 use std::io::Read;
@@ -12,12 +12,12 @@ use testkit::{ChildProcess, TempFolder, again};
 
 use crate::common::*;
 
-/// The variable that makes a process the child: the folder of the store.
+/// Makes a process the child: the store's directory.
 const FOLDER: &str = "LOCKKEEPER_LAZY_FOLDER";
 const PERSISTENT: &str = "child: the persistent znode is created";
 const CONTAINER: &str = "child: the container is created";
 
-/// Far longer than any write has to wait, on a busy machine, too.
+/// Far longer than any write takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[tokio::test]
@@ -26,11 +26,11 @@ async fn a_container_is_on_the_disk_soon_though_nothing_else_is_written() {
         let session = session_at(&Store::file(folder).unwrap()).await;
         make(&session, "/persistent").await;
         println!("\n{PERSISTENT}");
-        // One line: the parent has counted the znodes on the disk.
+        // The parent sends a line once it has counted the znodes on disk.
         std::io::stdin().read_exact(&mut [0]).unwrap();
         create(&session, "/container", CreateMode::Container).await;
         println!("{CONTAINER}");
-        // Blocks until the process is killed, or its parent ends.
+        // Blocks until we are killed or the parent ends.
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         std::process::abort();
     }

@@ -1,4 +1,4 @@
-//! The store in a folder: which changes survive the end of its process, and which uses it refuses.
+//! The store in a directory: which changes survive its process, and which uses are refused.
 
 mod child;
 mod folders;

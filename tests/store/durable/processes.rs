@@ -1,4 +1,4 @@
-//! Two processes want one folder: the other one is this test binary, started again for one test.
+//! Two processes compete for one directory. The other one is this test binary, started for one test.
 
 use std::env;
 use std::io::Read;
@@ -7,7 +7,7 @@ use std::process::Stdio;
 use lockkeeper_store::{Error, Store};
 use testkit::{ChildProcess, TempFolder, again};
 
-/// Variable that makes a process the child: the folder of the store.
+/// Makes a process the child: the store's directory.
 const FOLDER: &str = "LOCKKEEPER_HOLD_FOLDER";
 const HOLDS: &str = "child: holds";
 
@@ -16,7 +16,7 @@ fn a_second_process_is_told_which_one_has_the_store_until_that_one_dies() {
     if let Some(folder) = env::var_os(FOLDER) {
         let _store = Store::file(folder).unwrap();
         println!("\n{HOLDS}");
-        // Blocks until the process is killed, or its parent ends.
+        // Blocks until we are killed or the parent ends.
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         return;
     }

@@ -1,6 +1,5 @@
-//! Operations of a writer, and their result: the same for the process that does them and for the one
-//! that looks afterwards. A writer's operations follow from the run's seed, its life, its number and
-//! their own number alone.
+//! A writer's operations and their results, shared by the process that executes them and the one that checks them. An
+//! operation depends only on the run's seed, the life, the writer's number and its own number.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,16 +8,15 @@ use testkit::Random;
 
 use crate::common::path;
 
-/// Number of writers, each with its own session and subtree.
+/// Writers, each with its own session and subtree.
 pub(crate) const WRITERS: usize = 6;
 
-/// Largest number of operations that a writer has on their way at once.
+/// Operations that a writer may have in flight.
 pub(crate) const WINDOW: usize = 4;
 
-/// Number of names that a writer uses for its znodes.
+/// Names that a writer uses for its znodes.
 const NAMES: u64 = 8;
 
-/// One change of one znode.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
     Create(u64, String),
@@ -30,18 +28,17 @@ pub(crate) enum Change {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Work {
     One(Change),
-    /// All of them, or none.
+    /// All of them or none.
     All(Vec<Change>),
     /// Joins the writer's persistent queue with this data.
     Push(String),
     /// Deletes the oldest entry of the queue.
     Pop,
-    /// An ephemeral entry joins that queue, and leaves it.
+    /// An ephemeral entry joins the queue and leaves it.
     Blip,
 }
 
 impl Work {
-    /// The operation of this number.
     pub(crate) fn of(seed: u64, life: u64, writer: usize, number: u64) -> Self {
         let mut dice = Random(seed ^ (life << 40) ^ ((writer as u64) << 32) ^ number);
         let mut text = format!("{life}.{writer}.{number}.");
@@ -66,7 +63,7 @@ impl Work {
         }
     }
 
-    /// Returns the request to the store; `None` for what takes several.
+    /// Returns the request, or `None` if the operation takes several.
     pub(crate) fn request(&self, writer: usize) -> Option<Request> {
         Some(match self {
             Self::One(Change::Create(name, data)) => {
@@ -142,7 +139,7 @@ pub(crate) fn queue(writer: usize) -> ZnodePath {
     path(&format!("/w{writer}/q"))
 }
 
-/// A znode as far as a model knows it.
+/// The modelled part of a znode.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) data: String,
@@ -159,7 +156,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Does an operation; answers whether the store would. `zxid` is that of its acknowledgement.
+    /// Applies an operation that was acknowledged with this zxid. Returns true if the store would accept it.
     pub(crate) fn apply(&mut self, work: &Work, zxid: Option<i64>) -> bool {
         match work {
             Work::One(change) => self.change(change, zxid),
@@ -202,7 +199,7 @@ impl Model {
         }
     }
 
-    /// Returns true if this agrees with the znodes found, in everything that the model knows.
+    /// Returns true if the znodes found agree with everything that the model knows.
     pub(crate) fn is(&self, found: &Self) -> bool {
         let same = |one: &Node, other: &Node| {
             one.data == other.data

@@ -1,9 +1,9 @@
-//! Reports of the child, line by line.
+//! Line-based reports of the child.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A znode as it was found.
+/// A znode as found.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Found {
     pub(crate) path: String,
@@ -19,23 +19,23 @@ pub(crate) struct Found {
 /// One line.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Said {
-    /// The id of the store.
+    /// The store's id.
     Store(String),
-    /// This was there when the store was opened.
+    /// A znode found when the store was opened.
     Found(Found),
-    /// All that there was has been said.
+    /// All found znodes are reported.
     Ready,
-    /// A writer's operation is acknowledged.
+    /// A writer's operation was acknowledged.
     Done {
         writer: usize,
         number: u64,
         zxid: Option<i64>,
-        /// Its number, of one that has joined the queue.
+        /// Its number, if it joined the queue.
         sequence: Option<i64>,
     },
-    /// A writer's operation was answered by an error, as the tree has it.
+    /// A writer's operation failed with an error that the tree explains.
     Failed(usize, u64),
-    /// The store did not take it.
+    /// The store refused it.
     Refused(usize, u64),
     /// A lock is held with this token.
     Token(usize, i64),
@@ -77,7 +77,7 @@ impl fmt::Display for Said {
 }
 
 impl Said {
-    /// `None` for a line of the test harness.
+    /// Returns `None` for a line of the test harness.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let words: Vec<_> = line.split(' ').collect();
         let some = |text: &str| number::<i64>(text).map(|number| (number >= 0).then_some(number));

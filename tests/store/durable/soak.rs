@@ -1,18 +1,18 @@
-//! A store with its default sizes that writes many times what its segments hold: 1 GiB of log, or 10 GiB with
-//! `tests/run --full`. Snapshots keep the folder small.
+//! A store with default sizes writes many times the capacity of its segments: 1 GiB of log, or 10 GiB with `tests/run
+//! --full`. Snapshots must keep the directory small.
 
 use lockkeeper_store::{CreateMode, Store};
 use testkit::{Random, TempFolder, report, rounds};
 
 use crate::common::*;
 
-/// Bytes that a round writes.
+/// Bytes written per round.
 const ROUND_BYTES: u64 = 64 << 20;
 
-/// The largest request has a thousand bytes more.
+/// The largest request is a thousand bytes larger.
 const LARGEST_VALUE: u64 = 1_046_000;
 
-/// So many write at the same time: what waits for the disk is far below what a log keeps room for.
+/// Concurrent writers. Their unsynced data stays far below the log's limit.
 const WRITERS: u64 = 2;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -44,7 +44,7 @@ async fn a_healthy_store_takes_every_write_however_much_it_has_written() {
     }
 }
 
-/// Writes one writer's part of a round; the size of its last value.
+/// Writes one writer's part of a round. Also returns the size of its last value.
 async fn write(store: Store, writer: u64, round: u64) -> (u64, u64) {
     let session = session_at(&store).await;
     if round == 0 {

@@ -1,6 +1,5 @@
-//! Makes a data directory and a backup of it, in the formats of this version: `tests/store/formats/vN` holds its
-//! output for format N, and `store::formats` opens them, in this version and in every later one. To be run once for
-//! each new format:
+//! Creates a data directory and a backup in this version's formats. `tests/store/formats/vN` contains its output for
+//! format N, which `store::formats` opens in this and every later version. Run it once for each new format:
 //!
 //! ```text
 //! cargo run -p lockkeeper-store --features file,server --example formats -- tests/store/formats/vN
@@ -28,7 +27,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let client = store.connect().await?;
     let session = client.session().await?;
     fill(&session).await?;
-    // Until there is a snapshot, and something in the log that is not in it.
+    // Until there is a snapshot, and a write in the log after it.
     let turns: ZnodePath = "/turns".parse()?;
     let mut turn = 0;
     while disk::inspect(&dir)?.snapshots.is_empty() {
@@ -51,7 +50,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A session of another process, which is not closed: it lives on in the files.
+/// Leaves an open session of another process in the files.
 async fn leave_a_session(store: &Store) -> Result<(), Box<dyn Error>> {
     let options = ServerOptions::new().listen("127.0.0.1:0".parse()?);
     let server = Server::bind(store, options).await?;
@@ -72,7 +71,7 @@ async fn leave_a_session(store: &Store) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One of everything.
+/// Creates one znode of every kind.
 async fn fill(session: &Session) -> Result<(), Box<dyn Error>> {
     let create = async |path: &str, data: &'static str, mode| {
         session.create(&path.parse()?, data, mode).await

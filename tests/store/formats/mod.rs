@@ -1,5 +1,5 @@
-//! Formats on disk: a former version's files are read by this one, and a later one's are refused. `make.rs`
-//! has made the files of each format.
+//! On-disk formats: this version reads files of earlier versions, which `make.rs` created, and refuses files of later
+//! ones.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ fn kept(what: &str) -> PathBuf {
     formats.join(what)
 }
 
-/// Copies a checked-in folder, which must not change.
+/// Copies a checked-in directory, which must not change.
 fn copy(of: &str) -> TempFolder {
     let to = TempFolder::new("format");
     for entry in fs::read_dir(kept(of)).unwrap() {
@@ -27,8 +27,8 @@ fn copy(of: &str) -> TempFolder {
     to
 }
 
-/// Connects as the super user: one znode belongs to an identity that cannot be proved. Time stands still, once the
-/// pause is over that a copy or a restored backup begins with.
+/// Connects as the superuser, because one znode belongs to an identity that we cannot prove. Time is frozen once the
+/// initial pause of a copy or restored backup is over.
 async fn open(dir: &Path) -> Client {
     let digest = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
     let options = StoreOptions::new().super_digest(digest).unwrap();
@@ -39,7 +39,7 @@ async fn open(dir: &Path) -> Client {
     store.connect_with(auth).await.unwrap()
 }
 
-/// Checks the contents that `make.rs` has filled in.
+/// Checks the contents written by `make.rs`.
 async fn check(client: &Client, turns: &str) {
     let session = client.session().await.unwrap();
     let data = async |at: &str| {
@@ -73,11 +73,11 @@ async fn check(client: &Client, turns: &str) {
     let mode = lockkeeper_store::CreateMode::PersistentSequential;
     let (next, _) = session.create(&path("/queue/n-"), "", mode).await.unwrap();
     assert_eq!(next, path("/queue/n-0000000003"));
-    // The original may have gone on: the session is ended.
+    // A copy ends all sessions, because the original may still be running.
     assert_eq!(session.exists(&path("/theirs")).await.unwrap(), None);
 }
 
-/// The session that `make.rs` has left behind is read, with its ephemeral znode.
+/// Checks the session left by `make.rs` and its ephemeral znode.
 fn check_session(seen: &disk::Inspection) {
     let [theirs] = &seen.sessions[..] else {
         panic!("{:?}", seen.sessions);
@@ -86,7 +86,6 @@ fn check_session(seen: &disk::Inspection) {
     assert_eq!(theirs.ephemerals, 1);
 }
 
-/// A new znode's czxid.
 async fn token(client: &Client) -> Zxid {
     let session = client.session().await.unwrap();
     let mode = lockkeeper_store::CreateMode::Ephemeral;
@@ -108,7 +107,7 @@ async fn opens(version: &str, turns: &str) {
     let client = open(dir.path()).await;
     assert_eq!(client.store_id(), seen.store_id.as_deref());
     check(&client, turns).await;
-    // It is a copy: its epoch leaves room below for everything that the original has given out since.
+    // A copy skips epochs, so that its tokens exceed those that the original has given out since.
     assert!(token(&client).await.0 >> 32 >= i64::from(seen.epoch) + 4096);
     assert!(!disk::inspect(dir.path()).unwrap().is_copied);
 }
@@ -143,11 +142,11 @@ async fn a_backup_of_format_2_is_restored() {
     restores("v2", TURNS_OF_V2).await;
 }
 
-/// Number of times that `/turns` was set when the files of each format were made.
+/// How often `/turns` was set when the files of each format were made.
 const TURNS_OF_V1: &str = "81";
 const TURNS_OF_V2: &str = "81";
 
-/// Says that a file is of format 99, as a later version would.
+/// Marks a file as format 99.
 fn make_newer(file: &Path) {
     let mut bytes = fs::read(file).unwrap();
     bytes[8..12].copy_from_slice(&99_u32.to_le_bytes());
@@ -158,7 +157,7 @@ fn make_newer(file: &Path) {
     fs::write(file, bytes).unwrap();
 }
 
-/// `known` is the newest format that this version knows of such a file.
+/// `known` is the newest format of such a file that this version reads.
 fn check_refusal(error: &Error, file: &Path, known: u32) {
     let Error::StoreTooNew {
         file: refused,
@@ -219,7 +218,7 @@ fn a_backup_of_a_later_format_is_refused() {
     assert!(!dir.exists());
 }
 
-/// Those that a store was left with may be too small for a batch of now.
+/// Existing segments may be too small for a batch of today.
 #[tokio::test]
 async fn a_store_can_be_opened_with_segments_of_another_size() {
     let dir = TempFolder::new("sizes");

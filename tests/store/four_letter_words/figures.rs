@@ -1,4 +1,4 @@
-//! The server's own figures, and lists that are cut.
+//! The server's own figures, and truncated lists.
 
 use testkit::wire;
 
@@ -84,17 +84,17 @@ async fn mntr_counts_refusals_by_their_reason() {
     let address = server.local_addr().unwrap();
     let (mut one, other) = (opened(address).await, opened(address).await);
     let mut third = TcpStream::connect(address).await.unwrap();
-    // Closed at once; perhaps before it could be read.
+    // Closed immediately, perhaps before we read.
     assert!(matches!(third.read(&mut [0]).await, Ok(0) | Err(_)));
-    // An auth packet of an unknown scheme: its type, the scheme and the proof.
+    // An auth packet with an unknown scheme.
     let auth = Out::new().int(0).text("nope").bytes(&[]);
     let auth = wire::request(-4, wire::op::AUTH, &auth);
     one.write_all(&auth).await.unwrap();
     let mut last_words = Vec::new();
     one.read_to_end(&mut last_words).await.unwrap();
-    // Length, number, zxid and code of a refusal.
+    // Length, xid, zxid and code of a refusal.
     assert_eq!(last_words[16..], (-115_i32).to_be_bytes());
-    // Its place is free once the server has seen that the client hangs up.
+    // Its place is free once the server notices the hang-up.
     drop(one);
     let text = loop {
         let mut stream = TcpStream::connect(address).await.unwrap();
@@ -114,12 +114,12 @@ async fn mntr_counts_refusals_by_their_reason() {
     drop(other);
 }
 
-/// Asks for a session by its number; the answer's timeout and session.
+/// Asks for an existing session. Returns the answer's timeout and session.
 async fn asked_for(address: SocketAddr, session: i64, password: &[u8]) -> (i32, i64) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = handshake(session, password);
     stream.write_all(&request).await.unwrap();
-    // Length and version come before.
+    // After length and version.
     let mut answer = [0; 8 + 4 + 8];
     stream.read_exact(&mut answer).await.unwrap();
     let session = i64::from_be_bytes(answer[12..].try_into().unwrap());
@@ -147,7 +147,7 @@ async fn mntr_counts_wrong_passwords_and_their_answer_does_not_tell() {
             .into_iter()
             .map(|(name, figure)| (name.to_owned(), figure.to_owned()))
             .collect();
-        // The clients have their answers before the server counts them.
+        // The server counts an answer after the client may have received it.
         if figures["zk_lockkeeper_handshakes_failed"] == "3" {
             break figures;
         }

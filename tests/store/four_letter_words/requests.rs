@@ -1,4 +1,4 @@
-//! The words that are answered, and the ways in which their bytes may arrive.
+//! Which words are answered, and how their bytes may arrive.
 
 use super::*;
 
@@ -33,7 +33,7 @@ async fn bytes_behind_a_word_are_ignored_and_do_not_reset_its_answer() {
     let address = server.local_addr().unwrap();
     assert_eq!(ask(address, b"ruok\n").await, "imok");
     assert_eq!(ask(address, b"ruokstat").await, "imok");
-    // Unread, it would reset the connection under the answer.
+    // Unread bytes would reset the connection before the answer is read.
     let much = [b"ruok".as_slice(), &[b'x'; 40_000]].concat();
     for _ in 0..20 {
         assert_eq!(ask(address, &much).await, "imok");
@@ -49,7 +49,7 @@ async fn a_word_may_come_in_pieces() {
         .unwrap();
     stream.set_nodelay(true).unwrap();
     for letter in b"ruok" {
-        // Seen one by one: the server reads what there is, and waits for more.
+        // The server must wait for more bytes.
         stream.write_all(&[*letter]).await.unwrap();
         tokio::task::yield_now().await;
     }

@@ -1,4 +1,4 @@
-//! The tree of znodes, its transactions, and the order of its queues.
+//! The znode tree, its transactions and the order of its queues.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,6 @@ use lockkeeper_store::{
     ReadReply, Result, SHARED_MARKER, SessionId, Stat, ZnodePath, Zxid,
 };
 
-/// A znode.
 #[derive(Clone)]
 pub(super) struct Node {
     pub(super) data: Bytes,
@@ -21,26 +20,26 @@ pub(super) struct Node {
     pub(super) mtime: i64,
     pub(super) version: i32,
     pub(super) children_ever: i64,
-    /// Values of `children_ever` and `pzxid` after a restart: ephemeral znodes were never on the disk, and only a
-    /// create records the number there.
+    /// `children_ever` and `pzxid` after a restart. Ephemeral znodes never reach the disk, and only a create records
+    /// the number there.
     pub(super) kept: (i64, i64),
-    /// Number of znodes that there ever were before it.
+    /// Number of znodes created before it.
     pub(super) age: usize,
 }
 
-/// The tree: its nodes by path, and the last zxid. A failed transaction is forgotten whole.
+/// The tree and the last zxid. A failed transaction is discarded as a whole.
 #[derive(Clone)]
 pub(super) struct Tree {
     pub(super) nodes: BTreeMap<String, Node>,
     pub(super) zxid: i64,
     pub(super) now_ms: u64,
-    /// Difference of the virtual clock's date from its moment.
+    /// The clock's date minus its moment.
     pub(super) epoch_ms: i64,
     pub(super) made: usize,
     pub(super) changes: Vec<Change>,
 }
 
-/// Change of a znode, with the reason of a delete.
+/// A znode's change, with the reason of a delete.
 pub(super) type Change = (EventKind, String, Option<DeleteReason>);
 
 impl Node {
@@ -74,20 +73,19 @@ impl Tree {
         self.changes.clear();
     }
 
-    /// The contenders among the children, in order of their numbers, then of their making.
+    /// Returns the contenders among the children, by number and then by age.
     pub(super) fn queue(&self, parent: &ZnodePath) -> Vec<String> {
         let mut names = self.children(parent.as_str());
         let is_owned =
             |name: &String| self.nodes[parent.join(name).unwrap().as_str()].owner != SessionId(0);
         names.retain(|name| number(name).is_some() && is_owned(name));
         let age = |name: &String| self.nodes[parent.join(name).unwrap().as_str()].age;
-        // Two prefixes may carry the same number where a child was created by a full name: then the older one is
-        // first.
+        // Children created by a full name may repeat a number. The older one is first.
         names.sort_by_key(|name| (number(name), age(name)));
         names
     }
 
-    /// Returns true if the entry of that age exists, and no entry ahead blocks it.
+    /// Returns true if the entry of that age exists and no predecessor blocks it.
     pub(super) fn is_clear(&self, age: usize, blockers: Blockers) -> bool {
         let Some((path, _)) = self.nodes.iter().find(|(_, node)| node.age == age) else {
             return false;
@@ -98,7 +96,7 @@ impl Tree {
         nearest(&queue[..mine], blockers).is_none()
     }
 
-    /// Returns the reason that waiters are told for a session's delete.
+    /// Returns the reason that waiters get when a session deletes a znode.
     pub(super) fn cause(&self, path: &str, session: SessionId) -> DeleteReason {
         match self.nodes.get(path) {
             Some(node) if node.owner == session => DeleteReason::Released,
@@ -153,14 +151,14 @@ impl Tree {
         };
         let asked = create.path.to_string();
         let path = match create.mode.is_sequential() {
-            // Rule 4: from the number of children ever created, sequential or not.
+            // Rule 4: numbered by all children ever created, sequential or not.
             true => format!("{}{:010}", create.path, above.children_ever),
             false => create.path.to_string(),
         };
         if self.nodes.contains_key(&path) {
             return Err(Error::NodeExists { path: asked });
         }
-        // Rule 10, checked after the name, as ZooKeeper does.
+        // Rule 10, checked after the name, as in ZooKeeper.
         if above.mode.is_ephemeral() {
             return Err(Error::NoChildrenForEphemerals { path: asked });
         }
@@ -223,7 +221,7 @@ impl Tree {
         let parent_path = parent(path);
         let above = self.nodes.get_mut(&parent_path).unwrap();
         above.pzxid = self.zxid;
-        // Only logged deletes reach the disk; that of an ephemeral znode is never one.
+        // Deletes of ephemeral znodes are never logged.
         if !gone.mode.is_ephemeral() {
             above.kept.1 = above.pzxid;
         }
@@ -308,13 +306,13 @@ impl Tree {
     }
 }
 
-/// The nearest of those ahead that blocks.
+/// Returns the nearest predecessor that blocks.
 pub(super) fn nearest(ahead: &[String], blockers: Blockers) -> Option<&String> {
     let blocks = |name: &&String| blockers == Blockers::All || !name.contains(SHARED_MARKER);
     ahead.iter().rev().find(blocks)
 }
 
-/// The ten digits or more at the end of a name.
+/// Returns the number formed by ten or more final digits.
 fn number(name: &str) -> Option<i64> {
     let digits: String = name
         .chars()

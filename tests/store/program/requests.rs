@@ -1,4 +1,4 @@
-//! Random programs: the requests that they are made of, and the steps between.
+//! Random requests and programs.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use proptest::sample::select;
 
 use super::Step;
 
-/// A TTL that no test lives to see the end of.
+/// A TTL longer than any test.
 const LONG_TTL: Duration = Duration::from_secs(100_000);
 
 const PATHS: [&str; 13] = [
@@ -110,7 +110,7 @@ fn request() -> impl Strategy<Value = Request> {
     ]
 }
 
-/// Lists of rights for everybody, or for proved identities; and invalid ones.
+/// Lists with permissions for everyone or for proved identities, and invalid ones.
 fn list() -> impl Strategy<Value = Acl> {
     let entry = |permissions, scheme: &str, id: &str| AclEntry {
         permissions,
@@ -146,10 +146,10 @@ fn list() -> impl Strategy<Value = Acl> {
     prop_oneof![1 => Just(Acl::open()), 2 => select(lists.to_vec())]
 }
 
-/// The scheme `digest`'s id for `alice:secret`.
+/// Digest id for `alice:secret`.
 const ALICE: &str = "alice:aYXlLOpEooaV1cRAvUL1fp9Qt7E=";
 
-/// Requests that are held against access control lists, and that set them.
+/// Requests that access control lists apply to, and requests that set them.
 fn guarded_request() -> impl Strategy<Value = Request> {
     let listed = || (create(), list()).prop_map(|(create, acl)| Create { acl, ..create });
     let secret = select(&["alice:secret", "bob:secret", "alice:wrong"][..]);
@@ -167,7 +167,7 @@ fn guarded_request() -> impl Strategy<Value = Request> {
     ]
 }
 
-/// An operation of a multi that may have conditions which ZooKeeper does not know.
+/// An operation of a multi, possibly a condition unknown to ZooKeeper.
 fn conditional_op() -> impl Strategy<Value = Op> {
     prop_oneof![
         3 => op(create()),
@@ -176,7 +176,7 @@ fn conditional_op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Requests that only a store of ours answers by itself.
+/// Requests that only our store implements.
 fn own_request() -> impl Strategy<Value = Request> {
     let parent = select(&["/t/a", "/t/b"][..]).prop_map(|path| path.parse::<ZnodePath>().unwrap());
     let blockers = select(&[Blockers::All, Blockers::Exclusive][..]);
@@ -223,7 +223,7 @@ pub(crate) fn guarded_programs(sessions: usize, steps: usize) -> impl Strategy<V
     prop::collection::vec(step, 1..=steps)
 }
 
-/// Programs with queues, and in virtual time.
+/// Programs with queues, in virtual time.
 pub(crate) fn timed_programs(sessions: usize, steps: usize) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         18 => (0..sessions, request()).prop_map(|(session, request)| Step::Ask { session, request }),
@@ -236,7 +236,7 @@ pub(crate) fn timed_programs(sessions: usize, steps: usize) -> impl Strategy<Val
     prop::collection::vec(step, 1..=steps)
 }
 
-/// Such programs, with restarts in the middle.
+/// Adds restarts in the middle.
 pub(crate) fn with_restarts(
     programs: impl Strategy<Value = Vec<Step>>,
 ) -> impl Strategy<Value = Vec<Step>> {

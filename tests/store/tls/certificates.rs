@@ -1,4 +1,4 @@
-//! Certificates, made for a test.
+//! Certificates made for a test.
 
 use lockkeeper_store::{ClientTls, TlsOptions};
 use rcgen::{
@@ -29,7 +29,7 @@ pub(crate) enum When {
     Later,
 }
 
-/// The only address of the tests' servers, to which their certificates are made out.
+/// The address in the test servers' certificates.
 pub(crate) const ADDRESS: &str = "127.0.0.1";
 
 impl Authority {
@@ -46,7 +46,6 @@ impl Authority {
         }
     }
 
-    /// For a server at `host`.
     pub(crate) fn server(&self, host: &str, when: When) -> Signed {
         let names = [host.to_owned()];
         self.sign(names, "server", when, ExtendedKeyUsagePurpose::ServerAuth)
@@ -72,12 +71,12 @@ impl Authority {
         self.sign_with(params, when, usage)
     }
 
-    /// Signs a certificate without a subject for a client of these names.
+    /// Signs a client certificate without a subject, with these names.
     pub(crate) fn client_without_subject(&self, names: Vec<SanType>) -> Signed {
         self.client_with(DistinguishedName::new(), names)
     }
 
-    /// Signs a certificate for a client of the organization, with these further names.
+    /// Signs a client certificate with this organization and these additional names.
     pub(crate) fn client_of(&self, organization: &str, names: Vec<SanType>) -> Signed {
         let mut subject = DistinguishedName::new();
         subject.push(DnType::OrganizationName, organization);
@@ -115,7 +114,7 @@ impl Authority {
         }
     }
 
-    /// The authority's certificate, and a list that takes one back.
+    /// The authority's certificate, with a list that revokes one.
     pub(crate) fn revoking(&self, signed: &Signed) -> String {
         let params = CertificateRevocationListParams {
             this_update: date_time_ymd(2000, 1, 1),
@@ -134,7 +133,7 @@ impl Authority {
         format!("{}{}", self.pem, list.pem().unwrap())
     }
 
-    /// Returns options by which a client believes this authority.
+    /// Returns client options that trust this authority.
     pub(crate) fn believed(&self) -> ClientTls {
         ClientTls::new().ca_pem(self.pem.as_str())
     }
@@ -145,7 +144,7 @@ impl Signed {
         TlsOptions::from_pem(self.certificate.as_str(), self.key.as_str()).unwrap()
     }
 
-    /// Adds this client's certificate to the options.
+    /// Adds this client certificate to the options.
     pub(crate) fn shown(&self, tls: ClientTls) -> ClientTls {
         tls.client_certificate(self.certificate.as_str(), self.key.as_str())
     }

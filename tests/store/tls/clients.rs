@@ -1,4 +1,4 @@
-//! Clients of others over TLS, and our own on a real ZooKeeper that speaks it.
+//! Third-party clients over TLS, and our client on a real ZooKeeper with TLS.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use testkit::{JARS, ZooKeeper};
 
 use super::*;
 
-/// Files of certificates for programs that read no others.
+/// Certificates as files, for programs that need them.
 struct Files(TempFolder);
 
 impl Files {
-    /// `ca.pem`, and of each: NAME.pem, NAME.key, and NAME-both.pem with the two.
+    /// Writes `ca.pem`, and for each certificate NAME.pem, NAME.key and NAME-both.pem.
     fn new(authority: &Authority, signed: &[(&str, &Signed)]) -> Self {
         let files = Self(TempFolder::new("tls-clients"));
         files.write("ca.pem", &authority.pem);
@@ -33,7 +33,7 @@ impl Files {
         self.0.at(name)
     }
 
-    /// Java's properties that name them.
+    /// Returns Java's properties for these files.
     fn properties(&self, name: &str) -> Vec<String> {
         let (own, authority) = (self.path(&format!("{name}-both.pem")), self.path("ca.pem"));
         [
@@ -60,7 +60,7 @@ fn java() -> Command {
     java
 }
 
-/// Returns a program's output of both kinds, and true if it was content.
+/// Returns whether a program succeeded, and all its output.
 async fn outcome(mut command: Command) -> (bool, String) {
     let run = move || command.stdin(Stdio::null()).output().unwrap();
     let output = within_reason(tokio::task::spawn_blocking(run))
@@ -73,7 +73,7 @@ async fn outcome(mut command: Command) -> (bool, String) {
     )
 }
 
-/// One command of Java's `zkCli.sh`, with a client's certificate or none.
+/// Runs a command in Java's `zkCli.sh`, with or without a client certificate.
 async fn zk_cli(files: &Files, server: SocketAddr, who: &str, command: &[&str]) -> (bool, String) {
     let mut java = java();
     java.arg("-Dzookeeper.clientCnxnSocket=org.apache.zookeeper.ClientCnxnSocketNetty")
@@ -96,10 +96,10 @@ async fn java_s_client_speaks_tls_with_us() {
     let files = Files::new(&world.authority, &[("alice", &alice), ("bob", &bob)]);
     let cli = async |who, command: &[&str]| zk_cli(&files, server, who, command).await;
 
-    // Its syntax has no room for a name with a comma: the list gives all rights to the znode's creator.
+    // zkCli cannot parse an id with a comma, so we use a list for the creator.
     let (done, said) = cli("alice", &["create", "/n", "of alice", "auth::cdrwa"]).await;
     assert!(done && said.contains("Created /n"), "{said}");
-    // And this is how it shows one.
+    // This is how zkCli prints one.
     let (_, said) = cli("alice", &["getAcl", "/n"]).await;
     assert!(said.contains("'x509,'CN=alice%2CO=Example"), "{said}");
     let (_, said) = cli("alice", &["whoami"]).await;
@@ -110,7 +110,7 @@ async fn java_s_client_speaks_tls_with_us() {
     assert!(done && said.contains("of alice"), "{said}");
 }
 
-/// The python that has kazoo.
+/// A Python that has kazoo.
 fn python() -> PathBuf {
     let default = || concat!(env!("CARGO_MANIFEST_DIR"), "/target/venv/bin/python").into();
     let python = PathBuf::from(env::var_os("LOCKKEEPER_PYTHON").unwrap_or_else(default));
@@ -149,7 +149,7 @@ mod kazoo {
     }
 }
 
-/// Returns a real ZooKeeper that speaks TLS, and its files.
+/// Returns a real ZooKeeper with TLS, and its files.
 fn zookeeper(authority: &Authority) -> (ZooKeeper, Files) {
     let signed = authority.server(ADDRESS, When::Now);
     let files = Files::new(authority, &[("server", &signed)]);

@@ -1,4 +1,4 @@
-//! TLS: which clients are admitted, which servers are believed, and the identities of certificates.
+//! TLS: which clients and servers are trusted, and the identities of certificates.
 
 mod certificates;
 mod clients;
@@ -19,7 +19,7 @@ use testkit::{TempFolder, within_reason};
 use self::certificates::{ADDRESS, Authority, Signed, When};
 use crate::common::*;
 
-/// A server of TLS alone on a fresh store, and the authority that has signed its certificate.
+/// A TLS-only server on a fresh store, and the authority that signed its certificate.
 struct World {
     authority: Authority,
     server: Server,
@@ -36,13 +36,13 @@ async fn serve(store: &Store, tls: TlsOptions) -> Server {
 }
 
 impl World {
-    /// Clients need no certificate.
+    /// Starts a server that needs no client certificates.
     async fn open() -> Self {
         let authority = Authority::new("the tests' authority");
         Self::with(authority.server(ADDRESS, When::Now).options(), authority).await
     }
 
-    /// Clients need one.
+    /// Starts a server that requires them.
     async fn guarded() -> Self {
         let authority = Authority::new("the tests' authority");
         let tls = authority.server(ADDRESS, When::Now).options();
@@ -105,7 +105,7 @@ async fn everything_goes_over_tls_as_without() {
     let session = client.session().await.unwrap();
     let here = session_at(&world.store).await;
 
-    // Many records of TLS, both ways.
+    // Many TLS records in both directions.
     let large: Vec<u8> = (0..1_000_000u32).map(|at| at as u8).collect();
     let created = session.create(&path("/large"), large.clone(), CreateMode::Persistent);
     created.await.unwrap();
@@ -133,7 +133,7 @@ async fn a_url_asks_for_tls_and_is_never_connected_without() {
     assert_eq!(client.target(), url);
     make(&client.session().await.unwrap(), "/n").await;
 
-    // Where plain connections would be served, too.
+    // On a server that accepts plain connections too.
     let plain = ServerOptions::new().listen(somewhere());
     let plain = Server::bind(&world.store, plain).await.unwrap();
     for scheme in ["lockkeeper+tls", "zookeeper+tls"] {
@@ -194,7 +194,7 @@ async fn a_certificate_identifies_its_holder() {
     assert_eq!(bob.set_data(&n, "", None).await.map(drop), no_auth("/n"));
     alice.set_data(&n, "a", None).await.unwrap();
 
-    // The znode's creator, by whatever proof.
+    // Grants the creator access by any of its identities.
     make(&bob, "/own").await;
     bob.set_acl(&own, Acl::creator_all(), None).await.unwrap();
     let (acl, _) = bob.get_acl(&own).await.unwrap();
@@ -249,7 +249,7 @@ async fn certificates_without_a_subject_are_not_one_identity() {
     }
 }
 
-/// As the certificates of SPIRE, which all have the same subject.
+/// Like the certificates of SPIRE, which all have the same subject.
 #[tokio::test]
 async fn a_server_may_identify_clients_by_their_uris_instead_of_their_subjects() {
     let authority = Authority::new("the tests' authority");
@@ -278,7 +278,7 @@ async fn a_server_may_identify_clients_by_their_uris_instead_of_their_subjects()
         let other = world.session_with(&of(names)).await;
         assert_eq!(other.get_data(&n).await.map(drop), no_auth("/n"));
     }
-    // A reload replaces this, too.
+    // A reload changes this too.
     world.server.reload_tls(tls).unwrap();
     let by_subject = world.session_with(&certificate).await;
     assert_eq!(by_subject.get_data(&n).await.map(drop), no_auth("/n"));

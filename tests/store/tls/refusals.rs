@@ -1,11 +1,11 @@
-//! Clients that are not let in, servers that are not believed, and options that cannot be used.
+//! Refused clients, untrusted servers and unusable options.
 
 use super::*;
 
-/// Limit for retries of what may change. A refused certificate is told at once.
+/// Limit for retrying transient failures. A refused certificate is reported immediately.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why a client did not get in.
+/// Returns why a client was refused.
 async fn refusal(url: &str, tls: Option<ClientTls>) -> String {
     let options = ConnectOptions::new();
     let options = match tls {
@@ -20,7 +20,7 @@ async fn refusal(url: &str, tls: Option<ClientTls>) -> String {
     }
 }
 
-/// All at the same time, since each takes its time.
+/// Runs the cases concurrently, because each takes time.
 async fn refused(cases: impl IntoIterator<Item = (String, Option<ClientTls>, &'static str)>) {
     let trying = cases
         .into_iter()
@@ -54,15 +54,15 @@ async fn clients_without_the_right_certificate_are_refused() {
             Some(authority.client("alice", When::Later).shown(believing())),
             "Certificate",
         ),
-        // A server's is none for a client.
+        // A server certificate is not valid for a client.
         (world.url(), Some(server.shown(believing())), "Certificate"),
     ])
     .await;
-    // The server has not suffered.
+    // The server still works.
     make(&world.session_of("alice").await, "/n").await;
 }
 
-/// A name longer than the limit of identities would be left out, and its holder have no identity.
+/// An identity beyond the size limit would be dropped, and its client would have none.
 #[tokio::test]
 async fn a_certificate_with_an_endless_name_is_refused_and_a_long_one_is_not() {
     let world = World::guarded().await;
@@ -107,7 +107,7 @@ async fn servers_that_cannot_be_believed_are_refused() {
             authority.server("localhost", When::Now),
             "not valid for name",
         ),
-        // A client's is none for a server.
+        // A client certificate is not valid for a server.
         (
             authority.client("alice", When::Now),
             "InvalidCertificate|certificate",
@@ -137,7 +137,7 @@ async fn a_name_of_the_certificate_is_enough() {
     make(&client.session().await.unwrap(), "/n").await;
 }
 
-/// Checks that a client of either kind that speaks TLS to a plain port, or the reverse, learns so at its first attempt.
+/// Checks that clients of both kinds recognize TLS on a plain port, or the reverse, at their first attempt.
 pub(super) async fn wrong_protocols_are_named(
     [plain, secure]: [SocketAddr; 2],
     authority: &Authority,
@@ -175,13 +175,13 @@ async fn the_wrong_protocol_is_named() {
     wrong_protocols_are_named(ports.map(Option::unwrap), &authority).await;
 }
 
-/// Returns a server's answer to bytes until it hangs up.
+/// Returns a server's answer until it hangs up.
 async fn told(address: SocketAddr, bytes: &'static [u8]) -> Vec<u8> {
     let talk = move || {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(bytes).unwrap();
         let mut said = Vec::new();
-        // A reset is an end, too.
+        // A reset is an end too.
         let _ = stream.read_to_end(&mut said);
         said
     };
@@ -200,7 +200,7 @@ async fn a_connection_without_tls_is_closed_at_once() {
         .tls_only()
         .four_letter_words("*")
         .unwrap()
-        // No client is disconnected for being slow.
+        // So that no client is disconnected for being slow.
         .handshake_timeout(Duration::from_secs(100_000));
     let server = Server::bind(&Store::memory(), options).await.unwrap();
     assert_eq!(server.local_addr(), None);
@@ -213,7 +213,7 @@ async fn a_connection_without_tls_is_closed_at_once() {
     ] {
         assert_eq!(told(address, bytes).await, b"", "{bytes:x?}");
     }
-    // What begins like TLS and is none hears an alert of TLS.
+    // Malformed TLS is answered with a TLS alert.
     let alert = told(address, &[22, 3, 1, 0, 4, 1, 0, 0, 0]).await;
     assert_eq!(alert.first(), Some(&21), "{alert:x?}");
 }
@@ -323,7 +323,7 @@ fn unusable_certificates_and_keys_are_refused_with_the_reason() {
             "{said}: {parts:?}"
         );
     }
-    // It is only warned of.
+    // An expired certificate only logs a warning.
     let expired: Signed = authority.server(ADDRESS, When::Before);
     let shown = format!("{:?}", expired.options());
     assert!(!shown.contains("PRIVATE"), "{shown}");
@@ -366,7 +366,7 @@ async fn a_client_that_cannot_mean_it_does_not_even_try() {
             Ok(_) => panic!("{says}: it was let in"),
         }
     }
-    // A store of this process has no wire.
+    // An in-process store has no wire.
     let options = ConnectOptions::new().tls(ClientTls::new());
     connect_with("memory:tls", options).await.unwrap();
 }
@@ -375,7 +375,7 @@ async fn a_client_that_cannot_mean_it_does_not_even_try() {
 async fn an_address_that_others_can_reach_requires_an_identity() {
     let authority = Authority::new("the tests' authority");
     let tls = || authority.server(ADDRESS, When::Now).options();
-    // An address that this machine does not have, so that nothing could listen there.
+    // This machine does not have the address, so listening there would fail.
     let everywhere: SocketAddr = "203.0.113.1:1".parse().unwrap();
     let open = || ServerOptions::new().tls_listen(everywhere).tls_only();
     let store = Store::memory();
@@ -394,7 +394,7 @@ async fn an_address_that_others_can_reach_requires_an_identity() {
         let error = bound(options).await;
         assert!(matches!(error, ServerError::Listen { .. }), "{error}");
     }
-    // Certificates for TLS say nothing of the address beside it.
+    // TLS certificates do not protect the plain address.
     let tls = tls().client_ca_pem(authority.pem.as_str()).unwrap();
     let beside = ServerOptions::new().listen(everywhere);
     let beside = beside.tls_listen(somewhere()).tls(tls.clone());
