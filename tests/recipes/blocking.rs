@@ -18,8 +18,8 @@ use testkit::unique;
 
 use crate::common::{LOCK, LONG};
 
-/// Makes of each `fn name(store: Place)` the tests `name::memory`, `name::file`, `name::served` and
-/// `name::zookeeper`, outside any runtime. One that hangs fails.
+/// Generates `name::memory`, `name::file`, `name::served` and `name::zookeeper` from each `fn name(store: Place)`,
+/// outside any runtime. A hanging test fails.
 macro_rules! on_every_store {
     ($(fn $name:ident($store:ident: Place) $body:block)*) => {$(
         mod $name {
@@ -57,7 +57,7 @@ macro_rules! on_every_store {
 fn within_reason(place: Place, test: fn(&Place)) {
     let (send, done) = mpsc::channel();
     let run = thread::spawn(move || {
-        // Kept: an embedded store lives as long as one of its clients.
+        // Kept, because an embedded store lives only as long as one of its clients.
         let _first = place.client();
         test(&place);
         send.send(())
@@ -68,7 +68,6 @@ fn within_reason(place: Place, test: fn(&Place)) {
     }
 }
 
-/// Location of a store.
 struct Place(String);
 
 impl Place {
@@ -82,7 +81,7 @@ impl Place {
     }
 }
 
-/// Options that report when the wait has joined the queue, and a function that blocks until then.
+/// Returns options that report when the wait has queued, and a function that blocks until then.
 fn queueing() -> (LockOptions, impl FnOnce()) {
     let (sink, mut events) = lock_events();
     let queued = move || {
@@ -272,7 +271,7 @@ on_every_store! {
         assert_eq!(granted.len(), 3);
         assert!(granted.iter().all(|(_, guard)| guard.is_held()));
         drop(granted);
-        // The drop has been written, not yet carried out.
+        // The drop's release is written but may not be executed yet.
         let all = loop {
             if let Some(all) = try_lock_all(&store.client(), keys).unwrap() {
                 break all;
@@ -322,7 +321,7 @@ on_every_store! {
                     revoker.force(&holder, FencingEnforced).unwrap();
                     Some(LostReason::Revoked)
                 }
-                // The session alone is closed: the client opens another.
+                // Close only the session. The client opens another.
                 2 => {
                     pollster::block_on(leadership.session().close()).unwrap();
                     Some(LostReason::SessionClosed)
@@ -338,7 +337,7 @@ on_every_store! {
         assert_eq!(output.unwrap(), 3);
         assert!(queue(&store.client(), LOCK).unwrap().is_empty(), "the resignation is confirmed");
         assert!(epochs.is_sorted_by(|one, next| one < next), "{epochs:?}");
-        // The share that was kept does not hold, and its drop does no harm to the next term.
+        // The kept share is void, and dropping it must not harm the next term.
         let last = last.unwrap();
         assert!(!last.is_held());
         assert_eq!(last.lost(), LostReason::Released);
@@ -356,7 +355,7 @@ on_every_store! {
             if terms == 1 {
                 pollster::block_on(leadership.session().close()).unwrap();
             }
-            // The work of the first term comes to an end without a look at the loss.
+            // The first term's work ends without noticing the loss.
             terms
         });
         assert_eq!(output, Ok(2));
@@ -408,7 +407,7 @@ on_every_store! {
             .unwrap();
         let [one, two, three] = [store.mutex(), store.mutex(), store.mutex()];
         runtime.block_on(async {
-            // Each waits for the one before, so that each blocks for real.
+            // Each waits for the one before, so that each really blocks.
             let held = tokio::task::block_in_place(|| one.lock().unwrap());
             let waiter = tokio::task::spawn_blocking(move || two.lock().unwrap());
             tokio::task::spawn_blocking(move || held.release().unwrap());
@@ -423,7 +422,7 @@ on_every_store! {
         let mutex = store.mutex();
         let blocking = current.spawn_blocking(move || mutex.lock().unwrap().release().unwrap());
         current.block_on(blocking).unwrap();
-        // In the context of a runtime that drives nothing on this thread.
+        // In the context of a runtime that runs nothing on this thread.
         let _entered = current.enter();
         store.mutex().lock().unwrap().release().unwrap();
     }
@@ -444,7 +443,7 @@ on_every_store! {
             assert!(guard.is_held());
             (guard, mutex)
         };
-        // As the runtime's first future, and as a task.
+        // As the runtime's main future, and as a task.
         let (guard, mutex) = current.block_on(calls);
         assert_eq!(queue(&store.client(), LOCK).unwrap().len(), 1, "a call was made");
         let task = multi.spawn(async move {
@@ -453,12 +452,12 @@ on_every_store! {
             mutex
         });
         let mutex = multi.block_on(task).unwrap();
-        // The release was sent all the same.
+        // The release was sent nevertheless.
         mutex.lock_timeout(LONG).unwrap().release().unwrap();
     }
 }
 
-/// Fails unless a call panics, and says why.
+/// Asserts that a call panics and explains why.
 fn panics(call: impl FnOnce()) {
     let panic = catch_unwind(AssertUnwindSafe(call)).expect_err("it blocks the task's thread");
     let words = panic.downcast_ref::<String>().map(String::as_str);

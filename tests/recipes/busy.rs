@@ -1,4 +1,4 @@
-//! "Busy" and "down" told apart: by timeouts, by the error of a connect, and in the log.
+//! Telling "busy" from "down": by timeouts, by connect errors and in the log.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tracing::Level;
 
 use super::common::*;
 
-/// Enough for a wait to have joined its queue, unless the machine is busy.
+/// Enough for a wait to join its queue, unless the machine is busy.
 const SHORT: Duration = Duration::from_millis(500);
 
 on_every_backend! {
@@ -93,7 +93,7 @@ async fn a_refused_port_is_warned_of_at_once_and_once() {
         warning.contains(&url) && warning.contains("lockkeeper serve"),
         "{warning}"
     );
-    // Several tries later.
+    // After several attempts.
     let more = tokio::time::timeout(SHORT, connecting).await;
     assert!(more.is_err() && log.rest().is_empty());
 }

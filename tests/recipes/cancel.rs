@@ -1,5 +1,5 @@
-//! Cancelled waits leave nothing behind, wherever they are cancelled and whatever replies are lost; and the other
-//! waiters go on when a session ends anywhere in the queue.
+//! A cancelled wait leaves nothing behind, at any point and with any lost replies. Other waiters continue when a
+//! session ends anywhere in the queue.
 
 use lockkeeper::testing::RequestKind;
 use lockkeeper::{Guard, LockError, LostReason, Mutex};
@@ -8,7 +8,7 @@ use testkit::on_every_backend;
 use crate::common::*;
 use crate::harness::cancel::{at_every_point, cancelled_behind};
 
-/// Every combination of a lost create, a lost list after it, and a lost clean-up.
+/// Every combination of a lost create, a lost list after it and a lost clean-up.
 const LOSSES: [Losses; 11] = [
     (&[], &[]),
     (&[RequestKind::Enqueue], &[]),
@@ -37,7 +37,7 @@ async fn contender(world: &World, losses: Losses) -> Mutex {
     mutex
 }
 
-/// Releases what a wait was granted. Returns true if it was not cancelled before.
+/// Releases a granted lock. Returns false if the wait was cancelled before.
 async fn given_back(outcome: Option<Result<Guard, LockError>>) -> bool {
     let is_granted = outcome.is_some();
     if let Some(guard) = outcome {

@@ -1,4 +1,4 @@
-//! Small words that all tests use.
+//! Helpers for all tests.
 
 use std::fmt::Debug;
 use std::future::poll_fn;
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 /// The lock of most tests.
 pub(crate) const LOCK: &str = "/lock/orders";
 
-/// Longer than any test takes, so that no session expires but by command.
+/// Longer than any test, so that no session expires by accident.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) fn path(path: &str) -> ZnodePath {
@@ -26,10 +26,10 @@ pub(crate) fn path(path: &str) -> ZnodePath {
 /// A wait in a task.
 pub(crate) type Waiter = JoinHandle<Result<Guard, LockError>>;
 
-/// Losses of a client on the way: first requests, then replies.
+/// Lost messages of a client: requests, then replies.
 pub(crate) type Losses = (&'static [RequestKind], &'static [RequestKind]);
 
-/// A store of a test's own behind a wrapper that makes faults, and an observer beside it.
+/// A separate store for a test, behind a wrapper that injects faults, and an observer.
 pub(crate) struct World {
     pub(crate) env: Env,
     pub(crate) observer: Client,
@@ -49,7 +49,7 @@ impl World {
         }
     }
 
-    /// Opens another client, through the wrapper.
+    /// Opens another client through the wrapper.
     pub(crate) async fn client(&self) -> Client {
         self.client_for(LONG).await
     }
@@ -59,7 +59,7 @@ impl World {
         self.store.client_with(options).await.unwrap()
     }
 
-    /// Returns the lock, for a new client.
+    /// Returns the lock for a new client.
     pub(crate) async fn mutex(&self) -> Mutex {
         Mutex::new(&self.client().await, LOCK).unwrap()
     }
@@ -68,7 +68,7 @@ impl World {
         self.observer.session().await.unwrap()
     }
 
-    /// Makes a znode that stays, and those above it.
+    /// Creates a persistent znode and its ancestors.
     pub(crate) async fn make(&self, at: &str) {
         let session = self.observing().await;
         session
@@ -77,23 +77,23 @@ impl World {
             .unwrap();
     }
 
-    /// The names under the lock.
+    /// Returns the names below the lock.
     pub(crate) async fn children(&self) -> Vec<String> {
         children(&self.observing().await, LOCK).await
     }
 
-    /// Waits until so many names are under the lock.
+    /// Waits until there are `count` names below the lock.
     pub(crate) async fn until_count(&self, count: usize) {
         until(&self.observing().await, LOCK, |names| names.len() == count).await;
     }
 
-    /// Waits until nothing of this client's is in the queue, nor on its way there.
+    /// Waits until this client has nothing in the queue or on its way there.
     pub(crate) async fn until_swept(&self, mutex: &Mutex) {
         until_carried_out(mutex.client(), mutex.path()).await;
         self.until_count(0).await;
     }
 
-    /// Starts to wait for the lock, and returns when the entry stands in the queue.
+    /// Starts a wait, and returns once its entry is in the queue.
     pub(crate) async fn queue_up(&self, mutex: &Mutex) -> Waiter {
         self.queue_up_with(mutex, LockOptions::new()).await
     }
@@ -104,28 +104,27 @@ impl World {
             .await
     }
 
-    /// Spawns a wait, and returns when its entry stands in the queue at this path.
+    /// Spawns a wait, and returns once its entry is in the queue at this path.
     pub(crate) async fn queue_up_at<T: Send + 'static>(
         &self,
         at: &str,
         wait: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
         let session = self.observing().await;
-        // Read before the wait begins: its entry is the one that is not in this list.
+        // Read before the wait starts, because its entry is the one that is not in this list.
         let before = children(&session, at).await;
         let waiter = tokio::spawn(wait);
         until_joined(&session, at, &before).await;
         waiter
     }
 
-    /// Loses these on the way to and from a client. Each answer comes in a separate turn, on every backend.
+    /// Loses messages of a client. Each answer arrives in a separate poll, on every backend.
     pub(crate) fn lose(&self, client: &Client, losses: Losses) {
         self.delay_replies(client, Duration::from_millis(1));
         lose(self, client, losses);
     }
 
-    /// Makes the store end a client's session, and waits until the client has learnt of it: before, it
-    /// would give out the session that has ended.
+    /// Ends a client's session, and waits until the client knows. Before that it would still hand out the old one.
     pub(crate) async fn end_session(&self, client: &Client) {
         let mut states = client.current_session().states();
         self.expire(client).await.unwrap();
@@ -133,7 +132,7 @@ impl World {
         while states.next().await.is_some() {}
     }
 
-    /// Deletes a holder's or a waiter's znode, as an administrator would.
+    /// Deletes an entry like an administrator would.
     pub(crate) async fn revoke(&self, entry: &ZnodePath) {
         self.observing().await.delete(entry, None).await.unwrap();
     }
@@ -155,7 +154,7 @@ pub(crate) async fn children(session: &Session, at: &str) -> Vec<String> {
     }
 }
 
-/// Loses these on the way to and from a client.
+/// Loses messages of a client.
 pub(crate) fn lose(store: &TestStore, client: &Client, (requests, replies): Losses) {
     for on in requests {
         store.lose_request(client, *on);
@@ -165,26 +164,26 @@ pub(crate) fn lose(store: &TestStore, client: &Client, (requests, replies): Loss
     }
 }
 
-/// Waits until all that a client has sent has been carried out, or its session has ended.
+/// Waits until everything a client has sent is executed, or its session has ended.
 pub(crate) async fn until_carried_out(client: &Client, at: &ZnodePath) {
     let session = client.current_session();
     while let Err(Error::ConnectionLoss) = session.exists(at).await {}
 }
 
-/// Waits until a name is under a path that was not there before.
+/// Waits for a new name below a path.
 pub(crate) async fn until_joined(session: &Session, at: &str, before: &[String]) {
     let is_new = |name: &String| !before.contains(name);
     until(session, at, |names| names.iter().any(is_new)).await;
 }
 
-/// Waits until the names under a path are as wanted.
+/// Waits until the names below a path satisfy `wanted`.
 pub(crate) async fn until(session: &Session, at: &str, wanted: impl Fn(&[String]) -> bool) {
     loop {
         let (names, watcher) = match session.watch_children(&path(at)).await {
             Ok((names, _, watcher)) => (names, watcher),
             Err(Error::NoNode { .. }) => match session.watch_exists(&path(at)).await.unwrap() {
                 (None, watcher) => (Vec::new(), watcher),
-                // It was made in between.
+                // It was created in between.
                 (Some(_), _) => continue,
             },
             Err(error) => panic!("{error}"),
@@ -196,7 +195,6 @@ pub(crate) async fn until(session: &Session, at: &str, wanted: impl Fn(&[String]
     }
 }
 
-/// The outcome of a wait.
 pub(crate) async fn granted(waiter: Waiter) -> Guard {
     waiter.await.unwrap().unwrap()
 }
@@ -205,8 +203,8 @@ pub(crate) async fn refused(waiter: Waiter) -> LockError {
     waiter.await.unwrap().unwrap_err()
 }
 
-/// Returns the error of a wait whose timeout passes in the queue. If it passes before the store has answered, the error
-/// says so instead, and the wait is tried again with a longer timeout.
+/// Returns the error of a wait that times out in the queue. If it times out before the store has answered, as the error
+/// says, it is retried with a longer timeout.
 pub(crate) async fn timed_out_in_queue<T: Debug>(
     mut limit: Duration,
     wait: impl AsyncFn(Duration) -> Result<T, LockError>,
@@ -219,7 +217,7 @@ pub(crate) async fn timed_out_in_queue<T: Debug>(
     }
 }
 
-/// Fails unless a wait at a lock has ended with its timeout. On a busy machine the store may not have answered before.
+/// Asserts that a wait timed out. On a busy machine the store may not have answered before.
 pub(crate) fn assert_timed_out(error: &LockError, at: &str, limit: Duration) {
     let LockError::Timeout { path, after, .. } = error else {
         panic!("{error:?}");
@@ -227,7 +225,7 @@ pub(crate) fn assert_timed_out(error: &LockError, at: &str, limit: Duration) {
     assert_eq!((path.as_str(), *after), (at, limit));
 }
 
-/// Polls a future at most so often, each time when it was woken, and drops it if it is not done then.
+/// Polls a future at most this often, each time when woken, and then drops it.
 pub(crate) async fn polled<T>(future: impl Future<Output = T>, times: usize) -> Option<T> {
     let mut future = pin!(future);
     let mut left = times;

@@ -1,5 +1,5 @@
-//! Invariant 8: a turn is taken only if the contender's own entry is known to exist when nothing ahead blocks it any more.
-//! Here the entry goes, and with it all that blocks it, in the last moment before the contender looks ahead.
+//! Invariant 8: a contender takes its turn only if its own entry is known to exist when nothing ahead blocks it any
+//! more. Here its entry and everything ahead are removed just before it looks.
 
 use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
 
@@ -21,7 +21,7 @@ on_every_backend! {
         let waiter = world.queue_up(&waiting).await;
         let mine = queue(&world.observer, LOCK).await.unwrap().remove(2).path;
         remover.arm(&mine, holder.path(), None);
-        // One that gives up leaves no marker: the next one asks whether the holder is still there.
+        // A waiter that gives up leaves no marker, so the next one checks whether the holder still exists.
         nearest.abort();
         assert_eq!(refused(waiter).await, LockError::EntryDeleted { entry: mine });
         world.until_count(0).await;
@@ -48,7 +48,7 @@ async fn the_entry_ahead_turns_out_to_be_no_contender() {
     assert_eq!(refusal, LockError::EntryDeleted { entry: mine });
 }
 
-/// Removes two entries by force just before a request that asks about one of them.
+/// Removes two entries just before a request that asks about one of them.
 #[derive(Clone)]
 struct Remover {
     session: Session,
@@ -69,7 +69,7 @@ impl Remover {
         Self { session, removal }
     }
 
-    /// Opens a client of which each request may be preceded by the removal.
+    /// Opens a client whose requests can trigger the removal.
     async fn client(&self, connector: &Arc<dyn Connector>) -> Client {
         let remover = self.clone();
         let connector = intercepted(connector.clone(), move || remover.clone());
@@ -95,7 +95,7 @@ impl Removal {
     fn precedes(&self, request: &Request) -> bool {
         let is_ahead = |read: &ReadOp| matches!(read, ReadOp::GetData(path) if *path == self.ahead);
         match request {
-            // With an index the store itself finds the entry ahead.
+            // With an index, the store finds the entry ahead.
             Request::GetPredecessor(_) => true,
             Request::GetData { path, watch } => *watch && *path == self.ahead,
             Request::MultiRead(reads) => reads.iter().any(is_ahead),

@@ -1,5 +1,5 @@
-//! Data that recipes keep on persistent znodes, copied to where it means nothing: to another store, another parent,
-//! or the queue of another recipe. It must never let a second holder in.
+//! Recipes keep data on persistent znodes. Copied to another store, another parent or another recipe's queue, it must
+//! never let a second holder in.
 
 use std::sync::Arc;
 
@@ -18,19 +18,19 @@ use crate::semaphore::{Ground, LEASES, LOCKS, PERMITS, QUOTA};
 /// The queue that data is copied from.
 const SOURCE: &str = "/source/orders";
 
-/// A stranger's znode in the queue with forged data: the queue, a container, is not removed while it has no entries.
+/// Another program's znode in a queue with forged data. It keeps the queue, a container, from being removed.
 const STAYS: &str = "/lock/orders/stays";
 
-/// More than the contenders of a copied queue, so that the marker of the source is above all of them.
+/// More than a copied queue has contenders, so that the copied marker exceeds them all.
 const HAND_OVERS: usize = 6;
 
-/// Hands a lock over several times, and returns the data on its parent.
+/// Hands a lock over several times. Returns the data on its parent.
 async fn data_after_hand_overs(world: &World, lock: &str) -> Bytes {
     let _last = hand_overs(world, lock).await;
     read(&world.observing().await, lock).await
 }
 
-/// Hands a lock over several times, and returns the last guard.
+/// Hands a lock over several times. Returns the last guard.
 async fn hand_overs(world: &World, lock: &str) -> Guard {
     let mutex = Mutex::new(&world.client().await, lock).unwrap();
     let mut holder = mutex.lock().await.unwrap();
@@ -46,7 +46,7 @@ async fn read(session: &Session, at: &str) -> Bytes {
     session.get_data(&path(at)).await.unwrap().0
 }
 
-/// Copies one persistent znode as any client would: its path and its data.
+/// Copies a persistent znode's path and data like any client would.
 async fn copy(session: &Session, data: &Bytes, to: &str) {
     let to = path(to);
     let above = to.parent().unwrap();
@@ -56,7 +56,7 @@ async fn copy(session: &Session, data: &Bytes, to: &str) {
     made.await.unwrap();
 }
 
-/// Starts to wait, and returns when it has seen its place in the queue.
+/// Starts a wait, and returns once it has seen its place in the queue.
 async fn waiting(mutex: &Mutex) -> (Waiter, LockEvents) {
     let (sink, mut events) = lock_events();
     let (mutex, options) = (mutex.clone(), LockOptions::new().events(sink));
@@ -70,15 +70,14 @@ async fn queued(events: &mut LockEvents) {
     assert!(matches!(event, Some(LockEvent::Queued { .. })), "{event:?}");
 }
 
-/// It has looked again, and waits for the one that is left ahead of it.
+/// Asserts that the waiter has looked again and still waits for one.
 async fn still_waits(events: &mut LockEvents) {
     let event = events.next().await;
     let advanced = matches!(event, Some(LockEvent::Advanced { position: 1 }));
     assert!(advanced, "beside the holder: {event:?}");
 }
 
-/// Contends for [`LOCK`] with three clients. The third looks again when the second gives up, and must
-/// find the first.
+/// Contends for [`LOCK`] with three clients. When the second gives up, the third looks again and must find the first.
 pub(crate) async fn the_third_waits_for_the_first(world: &World) {
     the_third_of_waits_for_the_first([(); 3].map(|()| world.client()), world).await;
 }
@@ -101,18 +100,17 @@ where
     until_left(world).await;
 }
 
-/// Waits until no contender is in the queue.
+/// Waits until the queue has no contenders.
 async fn until_left(world: &World) {
     let nobody = |names: &[String]| names.iter().all(|name| STAYS.ends_with(name));
     until(&world.observing().await, LOCK, nobody).await;
 }
 
-/// Replaces the data of [`LOCK`] by what a hand-over has written there, with these changes, and a
-/// claim that many have left.
+/// Replaces the data of [`LOCK`] with changed data of a hand-over that claims that many have left.
 async fn forge(world: &World, change: impl FnOnce(&mut Map<String, Value>)) {
     world.make(LOCK).await;
     let session = world.observing().await;
-    // A queue's parent gets a marker when a contender makes it.
+    // A queue's parent gets a marker only if a contender creates it.
     session.delete(&path(LOCK), None).await.unwrap();
     let last = hand_overs(world, LOCK).await;
     let made = session
@@ -172,7 +170,7 @@ on_every_backend! {
             queued(&mut events).await;
             waiters.push((waiter, events));
         }
-        // The first waits for permits, the others each for the one before.
+        // The first waits for permits, the others for the one before.
         waiters[1].0.abort();
         still_waits(&mut waiters[2].1).await;
         holder.release().await.unwrap();
@@ -219,7 +217,7 @@ on_every_backend! {
         the_third_of_waits_for_the_first(clients, &world).await;
     }
 
-    // After a hand-over the marker is genuine, and lower than every existing entry.
+    // After a hand-over the marker is genuine and lower than every existing entry.
     async fn a_waiter_gives_up_behind_a_holder_that_has_waited(env: Env) {
         let world = World::new(env).await;
         let [first, second, third, fourth] = [
@@ -273,7 +271,7 @@ async fn nameless(connector: Arc<dyn Connector>) -> Client {
     client.await.unwrap()
 }
 
-/// A store without an id, as seen by a client that may neither read nor create it.
+/// A store without an id, for a client that may neither read nor create it.
 struct Nameless;
 
 impl Intercept for Nameless {

@@ -1,4 +1,4 @@
-//! One path, contended for by our recipes and by Apache Curator's, on a real ZooKeeper.
+//! Our recipes and Apache Curator's contend for one path on a real ZooKeeper.
 
 mod election;
 mod mutex;
@@ -14,18 +14,18 @@ use std::time::Duration;
 use crate::common::*;
 use crate::peer::{GRANTS, INSIDE, Process, hosts};
 
-/// It names the jars that it needs itself.
+/// Names the jars that it needs.
 const CURATOR: &str = "/usr/share/java/curator-recipes.jar";
 
-/// Jar to which ZooKeeper's client logs.
+/// The jar that ZooKeeper's client logs to.
 const LOGGER: &str = "/usr/share/java/slf4j-simple.jar";
 
-/// A process of java's, for contenders of Curator's.
+/// Starts a Java process for Curator's contenders.
 fn curator(world: &World) -> Process {
     curator_for(world, LONG)
 }
 
-/// The same with sessions of this timeout.
+/// Like [`curator`], with this session timeout.
 fn curator_for(world: &World, timeout: Duration) -> Process {
     for jar in [CURATOR, LOGGER] {
         assert!(
@@ -45,7 +45,7 @@ fn curator_for(world: &World, timeout: Duration) -> Process {
     Process::start(command)
 }
 
-/// Returns the folder to which `tests/curator` was compiled.
+/// Returns the directory with the compiled `tests/curator`.
 fn classes() -> PathBuf {
     let default = || concat!(env!("CARGO_MANIFEST_DIR"), "/../target/curator").into();
     let classes = PathBuf::from(env::var_os("LOCKKEEPER_CURATOR").unwrap_or_else(default));

@@ -1,5 +1,5 @@
-//! One client, all recipes: what becomes of everything that it holds and waits for when the client
-//! is closed, and when its session expires.
+//! What happens to everything one client holds and waits for, with all recipes, when it is closed or its session
+//! expires.
 
 use std::time::Duration;
 
@@ -16,18 +16,18 @@ use tokio::task::JoinHandle;
 use crate::common::*;
 
 const PERMITS: u32 = 2;
-/// Queue of a lock that the client holds.
+/// A lock that the client holds.
 const HELD: &str = "/program/held";
-/// Queue of a lock that another holds, and the client waits for.
+/// A lock that the client waits for.
 const AWAITED: &str = "/program/awaited";
-/// Election in which the client serves by [`Election::run`].
+/// An election in which the client serves with [`Election::run`].
 const SERVED: &str = "/program/served";
-/// Queue of a lock that one stream has yielded before it waits for more.
+/// A lock that a stream has yielded before it waits for more.
 const YIELDED: &str = "/program/yielded";
-/// Queue that a warden watches.
+/// A queue watched by a warden.
 const WATCHED: &str = "/program/watched";
 
-/// The paths below which a recipe has its znodes.
+/// The paths of the recipes' znodes.
 const QUEUES: [&str; 11] = [
     "mutex",
     "reentrant",
@@ -42,7 +42,7 @@ const QUEUES: [&str; 11] = [
     "each-2",
 ];
 
-/// Returns the number of znodes that one program holds there.
+/// Returns how many znodes one program holds there.
 fn held_at(queue: &str) -> usize {
     match queue {
         "permits/locks" => 0,
@@ -51,12 +51,12 @@ fn held_at(queue: &str) -> usize {
     }
 }
 
-/// Returns the number of znodes that one program waits with.
+/// Returns how many znodes one program waits with.
 fn awaited_at(queue: &str) -> usize {
     usize::from(queue != "permits/leases")
 }
 
-/// Each recipe, below one path.
+/// One of each recipe below one path.
 #[derive(Clone)]
 struct Recipes {
     client: Client,
@@ -95,7 +95,6 @@ impl Recipes {
         [&self.each[0], &self.each[1]]
     }
 
-    /// Takes each.
     async fn hold(&self) -> Holdings {
         let tried = try_lock_many(&self.client, self.each()).await.unwrap();
         assert!(tried.contended.is_empty());
@@ -158,7 +157,7 @@ struct Holdings {
     tried: Vec<Guard>,
 }
 
-/// Sees that a guard is lost, for this reason, and says so when it is released.
+/// Asserts that a guard is lost for this reason, and that its release reports it.
 macro_rules! lost {
     ($reason:expr, $($guard:expr => $release:ident),* $(,)?) => {$({
         let guard = $guard;
@@ -217,7 +216,6 @@ impl Holdings {
     }
 }
 
-/// End of a program.
 #[derive(Clone, Copy, PartialEq)]
 enum End {
     Close,
@@ -241,7 +239,7 @@ impl End {
     }
 }
 
-/// A program that uses all recipes through one client, beside a client that holds whatever it waits for.
+/// A program that uses all recipes through one client, and another client that holds whatever it waits for.
 struct Program {
     world: World,
     client: Client,
@@ -276,7 +274,7 @@ impl Program {
         program
     }
 
-    /// Waits until so many znodes are in each queue below a path.
+    /// Waits until each queue below a path has this many znodes.
     async fn stand(&self, base: &str, count: impl Fn(&str) -> usize) {
         stand(&self.world, base, count).await;
     }
@@ -300,7 +298,7 @@ async fn stand(world: &World, base: &str, count: impl Fn(&str) -> usize) {
     }
 }
 
-/// All is over: each guard, each wait, and nothing of it is left in the store.
+/// Asserts that each guard and wait ends and leaves nothing in the store.
 async fn all_ends(env: Env, end: End) {
     let program = Program::start(env).await;
     let tokens = program.holdings.tokens();
@@ -325,7 +323,7 @@ async fn all_ends(env: Env, end: End) {
     stand(&world, AWAITED, |_| 0).await;
     match end {
         End::Expiry => {
-            // All of it can be had again, through the same objects.
+            // The same objects can acquire everything again.
             for recipes in [held, awaited] {
                 let again = recipes.hold().await;
                 for (new, old) in again.tokens().iter().zip(&tokens) {
@@ -345,7 +343,7 @@ async fn all_ends(env: Env, end: End) {
     stand(&world, AWAITED, |_| 0).await;
 }
 
-/// A leader that serves for as long as it can, and the epochs of its terms.
+/// Serves as leader whenever possible, and reports the epochs.
 fn serve(
     client: &Client,
 ) -> (
@@ -364,7 +362,7 @@ fn serve(
     (serving, epochs)
 }
 
-/// A stream of locks that has yielded one, and waits for the other.
+/// A stream of locks that has yielded one and waits for the other.
 async fn half_yielded(program: &Program) -> (LockEach, Guard) {
     let client = &program.client;
     let taken = program.awaited.each[0].as_str();
@@ -444,7 +442,7 @@ async fn streams(env: Env, end: End) {
 
     match end {
         End::Close => {
-            // Replies that were on their way may arrive first.
+            // Replies in flight may arrive first.
             let refusal = loop {
                 if let Err(refusal) = queues.next().await.unwrap() {
                     break refusal;

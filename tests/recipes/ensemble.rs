@@ -1,4 +1,4 @@
-//! Three real ZooKeeper servers: followers that answer by themselves, and one that is stopped.
+//! Three real ZooKeeper servers: followers that answer from their own state, and one that is stopped.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::common::*;
 /// The tick of the tests' servers (`ZooKeeperConfig`).
 const TICK: Duration = Duration::from_millis(200);
 
-/// So long that a machine that is busy with other tests loses no lock by it.
+/// Long enough that no lock is lost on a machine that is busy with other tests.
 const UNHURRIED: Duration = Duration::from_secs(6);
 
 const BRIEF: Duration = Duration::from_secs(2);
@@ -29,7 +29,7 @@ async fn client(server: &ZooKeeper, timeout: Duration) -> Client {
     client
 }
 
-/// Waits until the proof has been renewed, or the lock is lost.
+/// Waits until the proof is renewed or the lock is lost.
 async fn renewed(guard: &Guard) {
     let before = guard.held_until().unwrap().moment();
     while guard.is_held() && guard.held_until().unwrap().moment() == before {
@@ -73,7 +73,7 @@ async fn hand_overs_across_its_members(servers: &[ZooKeeper]) {
     assert_eq!(gate.lock().unwrap().1, 60);
 }
 
-/// Nothing is wrong with the ensemble: however old the last proof was, no lock may be lost.
+/// The ensemble is healthy, so no lock may be lost, however old the last proof was.
 async fn cold_grants_are_kept(servers: &[ZooKeeper]) {
     let mut grants = Vec::new();
     for (number, tenths) in [0, 20, 40, 46, 50, 52, 54, 70].into_iter().enumerate() {
@@ -112,7 +112,7 @@ async fn idle_clients_cost_little(servers: &[ZooKeeper]) {
     clients_cost_little(Place::ZooKeeper(servers.clone()), &servers).await;
 }
 
-/// A member that is lost costs each of its clients a handshake, and no session beyond its own.
+/// A lost member costs each of its clients one handshake and no additional session.
 async fn many_clients_fail_over(servers: &[ZooKeeper]) {
     const CLIENTS: usize = 200;
     let proxies: Vec<_> = servers.iter().map(|it| Proxy::to(it.address())).collect();
@@ -150,7 +150,7 @@ async fn a_stopped_follower(servers: &[ZooKeeper]) {
         let other = Mutex::new(&client(leader, BRIEF).await, LOCK).unwrap();
         let held = cut_off.lock().await.unwrap();
         gate.admit(held.fencing_token()).unwrap();
-        // It stops with the holder's next writes in its socket.
+        // It stops while the holder's next writes are in its socket.
         follower.stop();
         let next = other.lock().await.unwrap();
         assert!(

@@ -1,4 +1,4 @@
-//! The stream of what happens to one contender.
+//! The event stream of one contender.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use testkit::on_every_backend;
 
 use crate::common::*;
 
-/// The next event, without what differs from run to run.
+/// Returns the next event without parts that vary between runs.
 async fn next(events: &mut LockEvents) -> String {
     match events.next().await {
         None => "end".into(),
@@ -25,7 +25,7 @@ async fn next(events: &mut LockEvents) -> String {
     }
 }
 
-/// Returns the departure of the holder before the new one.
+/// Returns how the previous holder left.
 async fn previous(events: &mut LockEvents) -> PreviousHolder {
     loop {
         match events.next().await.expect("it is granted the lock") {
@@ -98,7 +98,7 @@ on_every_backend! {
 
     async fn a_grant_tells_how_the_previous_holder_left(env: Env) {
         let world = World::new(env).await;
-        // ZooKeeper's events do not say; of a holder that has waited itself its mark does.
+        // ZooKeeper's events do not say. The mark of a holder that has waited does.
         let of_index = |previous| match world.env.has_index() {
             true => previous,
             false => PreviousHolder::Unknown,
@@ -159,7 +159,7 @@ on_every_backend! {
         let _guard = mutex.lock_with(LockOptions::new().events(sink)).await.unwrap();
         assert_eq!(next(&mut events).await, "acquired");
         world.expire(mutex.client()).await.unwrap();
-        // Where there is a wire, its break is seen first.
+        // Over a wire, the lost connection is seen first.
         let mut told = next(&mut events).await;
         while told == "suspended" || told == "resumed" {
             told = next(&mut events).await;
@@ -210,7 +210,7 @@ on_every_backend! {
     }
 }
 
-/// The whole stream of a contender that is done, without a broken connection, which is seen first where there is a wire.
+/// Returns all events of a finished contender, except the connection's.
 async fn story(events: &mut LockEvents) -> Vec<String> {
     let mut story = Vec::new();
     loop {
@@ -231,7 +231,7 @@ on_every_backend! {
         let waiter = world.queue_up(&world.mutex().await).await;
         world.expire(mutex.client()).await.unwrap();
         assert_eq!(guard.lost().await, LostReason::SessionExpired);
-        // Its own end is told, and not that of the next holder.
+        // Its own end is reported, not the end of the next holder.
         granted(waiter).await.release().await.unwrap();
         drop(guard);
         assert_eq!(story(&mut events).await, ["acquired", "lost: the session has expired"]);
@@ -252,7 +252,7 @@ on_every_backend! {
         holder.release().await.unwrap();
         granted(next).await.release().await.unwrap();
         let told = story(&mut events_behind).await;
-        // A waiter that looks only after the holder's release is not told of one step more.
+        // A waiter that looks only after the holder's release misses a step.
         let all = ["queued 2", "advanced, 1 ahead", "acquired", "released"];
         assert!(told == all || told == ["queued 2", "acquired", "released"], "{told:?}");
     }
@@ -294,7 +294,7 @@ on_every_backend! {
         assert!(until.has_passed() && !guard.is_held());
         world.reconnect(&client);
         drop(guard);
-        // If the session has outlived the lease, the entry is still there to be deleted.
+        // If the session has outlived the lease, its entry remains to be deleted.
         let told = story(&mut events).await;
         assert!(told.is_empty() || told == ["released"], "{told:?}");
         world.until_count(0).await;
@@ -317,7 +317,7 @@ on_every_backend! {
         world.reconnect(waiting.client());
         assert!(refused(waiter).await.is_session_end());
         assert_eq!(story(&mut events).await, ["gave up waiting"]);
-        // The client opens another session for its next wait, which has a story of its own.
+        // The client's next wait uses another session and has separate events.
         let (sink, mut events) = lock_events();
         let again = world.queue_up_with(&waiting, LockOptions::new().events(sink)).await;
         holder.release().await.unwrap();
@@ -343,7 +343,7 @@ on_every_backend! {
     }
 }
 
-/// Polls a wait once: it joins the queue.
+/// Polls a wait once, so that it joins the queue.
 async fn joined<F: Future>(mut wait: Pin<&mut F>) {
     poll_fn(|context| {
         assert!(wait.as_mut().poll(context).is_pending());
@@ -369,7 +369,7 @@ async fn a_waiter_that_gives_up_at_its_turn_has_released_nothing() {
     let mut last = Box::pin(next.lock_with(LockOptions::new().events(sink)));
     joined(last.as_mut()).await;
     dying.client().close().await.unwrap();
-    // Its turn has come, and it has not looked.
+    // Its turn came, but it has not looked.
     drop(wait);
     let _guard = last.await.unwrap();
     assert_eq!(previous(&mut events).await, PreviousHolder::Unknown);
@@ -419,7 +419,7 @@ async fn a_lapse_is_told_at_its_moment() {
     assert!(!guard.is_held());
 }
 
-/// A connection that is lost between the answer that grants the lock and the next turn of its waiter.
+/// The connection is lost between the granting answer and the waiter's next poll.
 #[tokio::test]
 async fn a_resumption_is_told_after_its_suspension_alone() {
     let store = TestStore::new();
@@ -444,7 +444,7 @@ async fn a_resumption_is_told_after_its_suspension_alone() {
     assert_eq!(told, ["acquired", "suspended", "resumed", "released"]);
 }
 
-/// A waiter whose connection is lost, and is back, between two of its turns.
+/// The connection is lost and restored between two polls of a waiter.
 #[tokio::test]
 async fn a_waiter_that_misses_its_suspension_is_told_of_no_resumption() {
     let store = TestStore::new();
@@ -475,7 +475,7 @@ async fn a_waiter_that_misses_its_suspension_is_told_of_no_resumption() {
     assert_eq!(told, ["queued", "acquired", "released"]);
 }
 
-/// The kinds of all events of a contender that is done.
+/// Returns the kinds of all events of a finished contender.
 async fn all_told(events: &mut LockEvents) -> Vec<&'static str> {
     let mut told = Vec::new();
     while let Some(event) = events.next().await {

@@ -1,6 +1,6 @@
-//! The common parts of all recipes: the interface of their guards, and the forms of their calls.
+//! What all recipes have in common: the interface of their guards, and the forms of their calls.
 //!
-//! The macros name every method on every type, so that a recipe which lacks one does not compile.
+//! The macros name every method of every type, so a recipe that lacks one does not compile.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tokio::task::yield_now;
 
 use crate::common::*;
 
-/// The methods that every guard has itself, with the trait out of scope.
+/// The guards' inherent methods, with the trait out of scope.
 mod inherent {
     use std::time::Duration;
 
@@ -58,7 +58,7 @@ mod inherent {
         multi_guard: MultiGuard;
     }
 
-    /// Loses what a guard holds, and sees that all of its interface says so.
+    /// Loses guards and asserts that their whole interface reports it.
     macro_rules! are_lost {
         ($($check:ident: $guard:ty;)*) => {$(
             pub(super) async fn $check(guard: $guard, lost: LostReason) {
@@ -141,8 +141,8 @@ async fn in_general(guard: impl LockGuard) {
     guard.release().await.unwrap();
 }
 
-/// Checks the forms of one recipe's calls: a wait, one with a timeout, one with options, a try, and one with options;
-/// while the lock is free, and while another client holds it.
+/// Checks a recipe's calls (wait, with timeout, with options, try, try with options) with the lock free and held by
+/// another client.
 macro_rules! forms {
     ($held:expr; $wait:expr, $timeout:expr, $with:expr, $try:expr, $try_with:expr) => {{
         $wait.await.unwrap().release().await.unwrap();
@@ -282,7 +282,7 @@ on_every_backend! {
         let world = World::new(env).await;
         let (us, other) = (world.client().await, world.client().await);
         let (zero, root) = (Duration::ZERO, path("/"));
-        /// Checks a call while the lock is free, held by another client, and out of reach.
+        /// Checks a call while the lock is free, held by another client, and unreachable.
         macro_rules! one_attempt {
             ($held:expr; $call:expr) => {{
                 $call.await.unwrap().release().await.unwrap();
@@ -308,7 +308,7 @@ on_every_backend! {
         let owner = |client| ReentrantMutex::new(client, path).unwrap().owner();
         let (ours, theirs) = (owner(&us), owner(&other));
         one_attempt!(theirs.lock(); ours.lock_timeout(zero));
-        // Another task of the owner waits: it keeps the owner's other calls waiting, not the queue.
+        // The owner's other task waits, and delays the owner's calls but not the queue.
         let held = theirs.lock().await.unwrap();
         let (waiting, refused) = tokio::join!(polled(ours.lock(), 1), ours.lock_timeout(zero));
         assert!(waiting.is_none() && matches!(refused, Err(LockError::Timeout { .. })));
@@ -331,10 +331,10 @@ on_every_backend! {
 
     async fn a_loop_on_a_free_lock_lets_other_tasks_run(env: Env) {
         let client = env.client().await;
-        /// Checks that a long loop of calls gives up the thread, although nothing keeps the calls waiting.
+        /// Checks that a long loop of calls that never wait still yields the thread.
         macro_rules! yields {
             ($($call:expr),*) => {$(
-                // A poll that starts with the whole budget of the task.
+                // Start with the task's full budget.
                 yield_now().await;
                 let cycles = async {
                     for _ in 0..1000 {

@@ -1,4 +1,4 @@
-//! Names that other libraries give their contenders, created by hand: which of them block ours, and which do not.
+//! Contenders named by other libraries, created by hand: which of them block ours and which do not.
 
 use lockkeeper::{
     LockError, LockEvent, LockEvents, LockOptions, RwLock, WriteGuard, lock_events, queue,
@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::common::*;
 
-/// A contender as go-zookeeper's Lock makes it: 32 hexadecimal digits without dashes.
+/// A contender of go-zookeeper's Lock: 32 hexadecimal digits without dashes.
 async fn go_zookeeper(session: &Session, guid: &str) -> ZnodePath {
     let name = path(&format!("{LOCK}/_c_{guid}-lock-"));
     let made = session
@@ -18,8 +18,7 @@ async fn go_zookeeper(session: &Session, guid: &str) -> ZnodePath {
     made.unwrap().0
 }
 
-/// The number that go-zookeeper finds in a name (`parseSeq` of its lock.go). It refuses a queue in
-/// which one name has none.
+/// The number that go-zookeeper's `parseSeq` (lock.go) finds. It refuses a queue in which a name has none.
 fn number_in_go(name: &str) -> Option<i64> {
     let last = match name.rsplit_once("lock-") {
         Some((_, number)) => number,
@@ -69,7 +68,7 @@ async fn curator(session: &Session, name: &str, mode: CreateMode) -> ZnodePath {
     session.create(&name, "127.0.0.1", mode).await.unwrap().0
 }
 
-/// Becomes a reader as Curator does it since 5.5: a new znode of the writer's number, and any name.
+/// Becomes a reader like Curator since 5.5: a new znode with the writer's number and any name.
 async fn downgrade(session: &Session, writer: ZnodePath) -> ZnodePath {
     let number = &writer.name()[writer.name().len() - 10..];
     let name = format!("ffeeddcc-bbaa-4988-9766-554433221100-__READ__{number}");
@@ -83,7 +82,7 @@ const READER: &str = "01234567-89ab-4cde-8f01-23456789abcd-__READ__";
 
 type Writer = JoinHandle<Result<WriteGuard, LockError>>;
 
-/// A writer of ours that waits; the first event, that it does, is read.
+/// Returns a waiting writer of ours, after its first event.
 async fn waiting_writer(world: &World) -> (Writer, LockEvents) {
     let lock = RwLock::new(&world.client().await, LOCK).unwrap();
     let (sink, mut events) = lock_events();
@@ -94,7 +93,7 @@ async fn waiting_writer(world: &World) -> (Writer, LockEvents) {
     (waiter, events)
 }
 
-/// It has looked again, and still waits, for one.
+/// Asserts that it has looked again and still waits for one.
 async fn still_waits(events: &mut LockEvents) {
     let event = events.next().await;
     let advanced = matches!(event, Some(LockEvent::Advanced { position: 1 }));
@@ -106,7 +105,7 @@ on_every_backend! {
         let world = World::new(env).await;
         world.make(LOCK).await;
         let session = world.observing().await;
-        // So that the waiter has a step to tell of.
+        // Gives the waiter a step to report.
         let step = curator(&session, READER, CreateMode::EphemeralSequential).await;
         let writer = curator(&session, WRITER, CreateMode::EphemeralSequential).await;
         let (waiter, mut events) = waiting_writer(&world).await;

@@ -1,6 +1,6 @@
-//! A fork without exec: the child has a copy of every handle, and none of the library's threads. Each test runs in
-//! a separate process: a child inherits the locks of all threads as they were at the fork, and those of other tests
-//! would never be released there.
+//! A fork without exec: the child has a copy of every handle but none of the library's threads. Each test runs in a
+//! separate process, because a child inherits all locks as they were at the fork and would never see those of other
+//! tests released.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -11,7 +11,7 @@ use testkit::{alone, on_every_backend};
 
 use super::common::*;
 
-/// Tries every handle in the child of a fork; the first fault, if there is one.
+/// Tries every handle in the child of a fork. Returns the first fault.
 fn look_in_the_child((client, mutex, guard): (Client, Mutex, Guard)) -> Result<(), &'static str> {
     if guard.is_held() {
         return Err("the guard is held in two processes");
@@ -46,7 +46,7 @@ fn look_in_the_child((client, mutex, guard): (Client, Mutex, Guard)) -> Result<(
         Some(Err(error)) if refused(&error) => {}
         _ => return Err("a connection without threads is opened"),
     }
-    // All of this must come back, and leave the parent's lock alone.
+    // This must return and not affect the parent's lock.
     drop(guard);
     drop((session, mutex, client));
     Ok(())
@@ -59,7 +59,7 @@ fn at_once<T>(work: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-/// Forks, runs `look` in the child, and fails if it finds a fault there or does not return.
+/// Forks, runs `look` in the child, and fails if it reports a fault or does not return.
 async fn fork_and(look: impl FnOnce() -> Result<(), &'static str>) {
     match fork::fork().expect("the system allows a fork") {
         Fork::Child => {
@@ -128,7 +128,7 @@ async fn the_child_of_a_fork_leaves_the_store_in_a_folder_alone() {
     mutex.lock().await.unwrap().release().await.unwrap();
 }
 
-/// Requests of a served session are under way as the process forks.
+/// The process forks while requests of a served session are in flight.
 mod served {
     use std::os::unix::process::CommandExt;
     use std::process::Command;
@@ -145,7 +145,7 @@ mod served {
     const CLOSE_SESSION: i32 = -11;
     const UNDER_WAY: usize = 20;
 
-    /// A client behind a wire that its requests do not leave.
+    /// A client whose requests a proxy holds back.
     struct Parent {
         // Dropped in this order.
         guard: Guard,
@@ -162,11 +162,11 @@ mod served {
                 let options = ConnectOptions::new().session_timeout(LONG);
                 let client = connect_with(url.as_str(), options).await.unwrap();
                 let guard = Mutex::new(&client, LOCK).unwrap().lock().await.unwrap();
-                // The reader is at work.
+                // The reader is running.
                 client.current_session().exists(&path("/")).await.unwrap();
                 (client, guard)
             });
-            // A frame is noted after it has been passed on, so its reply may have come before.
+            // A frame is recorded after it was forwarded, so its reply may have arrived before.
             proxy.wait_for(|frame| frame.to_server && frame.operation == EXISTS);
             proxy.hold_requests();
             proxy.take_frames();
@@ -180,7 +180,7 @@ mod served {
             }
         }
 
-        /// Fails unless all is answered, and nothing went over the wire but this process's requests.
+        /// Asserts that everything is answered and only this process's requests crossed the wire.
         fn goes_on(self, proxy: &Proxy) {
             proxy.mend();
             self.runtime.block_on(async {
@@ -203,7 +203,7 @@ mod served {
         }
     }
 
-    /// Forks, and fails if the child does not end well in time.
+    /// Forks, and fails unless the child exits successfully in time.
     fn fork_and_wait(look: impl FnOnce()) {
         match fork::fork().expect("the system allows a fork") {
             Fork::Child => {
@@ -245,7 +245,7 @@ mod served {
         let served = Served::start(SWEEP);
         let proxy = Proxy::to(served.address());
         let parent = Parent::start(&proxy);
-        // It fails if it has inherited a socket: those of this process are closed by the exec.
+        // Fails if it inherited a socket, because the exec closes ours.
         let looks =
             "for fd in /proc/self/fd/*; do case $(readlink $fd) in socket:*) exit 1;; esac; done";
         fork_and_wait(|| {

@@ -1,4 +1,4 @@
-//! The fuzzer's target of the recipes, without libFuzzer.
+//! The recipes' fuzz target without libFuzzer.
 
 use lockkeeper::testing::fuzz_entries;
 use testkit::{Fuzzer, run_mutations};

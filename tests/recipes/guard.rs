@@ -1,4 +1,4 @@
-//! Holding: tokens, the end of a hold by will and by loss, and what a guard says of it.
+//! Holding a lock: tokens, release and loss, and what a guard reports.
 
 use std::future::pending;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use testkit::on_every_backend;
 use crate::common::*;
 use crate::harness::costs::quiet;
 
-/// Timeout of a session that is to expire. Not so short that it expires by itself on a busy machine.
+/// Timeout of a session that should expire. Long enough that it does not do so by accident on a busy machine.
 const BRIEF: Duration = Duration::from_secs(2);
 
 async fn lost(release: impl Future<Output = Result<(), LockError>>) -> LostReason {
@@ -86,7 +86,7 @@ on_every_backend! {
         let world = World::new(env).await;
         let first = world.mutex().await.lock().await.unwrap();
         world.revoke(first.path()).await;
-        // Another holds by now, and is not disturbed.
+        // Another client holds the lock now and must not be disturbed.
         let second = world.mutex().await.lock().await.unwrap();
         assert_eq!(lost(first.release()).await, LostReason::Revoked);
         world.until_count(1).await;
@@ -119,7 +119,7 @@ on_every_backend! {
         let world = World::new(env).await;
         let mutex = world.mutex().await;
         let guard = mutex.lock().await.unwrap();
-        // Called, and not awaited: what others may hold soon is no longer believed to be held.
+        // Called but not awaited: once others may hold the lock soon, it no longer counts as held.
         let closing = guard.session().close();
         assert!(!guard.is_held());
         closing.await.unwrap();
@@ -133,7 +133,7 @@ on_every_backend! {
         world.disconnect(mutex.client());
         assert_eq!(guard.lost().await, LostReason::LeaseExpired);
         assert!(guard.held_until().unwrap().has_passed());
-        // The session may well survive; its lock is released all the same.
+        // The session may survive, but its lock is released nevertheless.
         world.reconnect(mutex.client());
         let next = world.mutex().await.lock().await.unwrap();
         assert!(!guard.is_held());
@@ -179,7 +179,7 @@ on_every_backend! {
         let session = mutex.client().current_session();
         let watching = quiet(&world, &session).await;
         guard.keep_alive().await.unwrap();
-        // Where the index tells of the turn, the waiter does not hear of it.
+        // With an index, the waiter does not see this event.
         while !world.env.has_index() && world.traffic_of(&session).events == watching.events {
             session.exists(&path(LOCK)).await.unwrap();
         }
@@ -271,7 +271,7 @@ on_every_backend! {
             gate.admit(guard.fencing_token()).unwrap();
             guard.release().await.unwrap();
             if round % 2 == 0 {
-                // The numbers start again under a new parent. It may have been reaped already.
+                // Numbers restart under a new parent. The server may have removed it already.
                 let _ = world.observing().await.delete(&path(LOCK), None).await;
             }
         }
@@ -284,7 +284,7 @@ on_every_backend! {
         let before = guard.held_until().unwrap();
         assert!(before.remaining() <= LONG);
         world.observing().await.exists(&path(LOCK)).await.unwrap();
-        // Any answer of the store proves the session anew.
+        // Any answer of the store renews the proof.
         guard.session().exists(&path(LOCK)).await.unwrap();
         assert!(guard.held_until().unwrap().moment() > before.moment());
         assert!(guard.is_held());
@@ -319,7 +319,7 @@ async fn a_session_of_this_process_has_no_end_unless_asked_for() {
 #[tokio::test]
 async fn tokens_grow_over_restarts_of_the_program() {
     async fn token() -> lockkeeper::FencingToken {
-        // A restarted program has a new store, which knows nothing of the last one.
+        // A restarted program has a new store that knows nothing of the last one.
         let client = Store::memory().connect().await.unwrap();
         let guard: Guard = Mutex::new(&client, LOCK).unwrap().lock().await.unwrap();
         guard.fencing_token()
@@ -358,8 +358,8 @@ mod removal {
     use super::*;
     use testkit::Log;
 
-    /// Fails instead of asking for ever. Events come before the replies that follow them, so each round trip of the
-    /// holder's session shows which events have been delivered.
+    /// Fails instead of asking forever. Events arrive before later replies, so each round trip of the holder's session
+    /// shows which events have been delivered.
     async fn until_noticed(client: &Client, is_held: impl Fn() -> bool) {
         let session = client.current_session();
         let noticed = async {
@@ -456,7 +456,7 @@ mod removal {
         assert!(!guard.is_held(), "the first time that it is asked");
     }
 
-    /// Not only at the next look of the guard's monitor, in a third of the timeout.
+    /// And not only a third of the timeout later, when the guard's monitor looks next.
     #[tokio::test]
     async fn a_loss_that_its_holder_awaits_is_logged_at_once() {
         let log = Log::of_thread(Level::WARN);

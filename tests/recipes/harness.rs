@@ -1,4 +1,4 @@
-//! Machinery that the recipes' tests share: a recipe supplies only its scenario.
+//! Shared machinery, to which a recipe's tests add only the scenario.
 
 pub(crate) mod cancel;
 pub(crate) mod costs;

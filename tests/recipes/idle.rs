@@ -1,7 +1,7 @@
-//! Costs of clients while nothing happens: one that is idle, one that holds a lock and one that waits for it.
+//! Traffic of clients while nothing happens: one idle, one holding a lock and one waiting for it.
 //!
-//! Other tests check what a client believes. A client in an endless loop can believe the right things, so these count
-//! what it sends.
+//! Other tests check what a client believes. A client in an endless loop can believe the right things, so these tests
+//! count what it sends.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use lockkeeper::{Client, Clock, ConnectOptions, Mutex, Store, StoreOptions};
 
 use crate::common::*;
 
-/// Session timeout of all clients. A heartbeat is due every third of it.
+/// Session timeout of all clients. Heartbeats are due every third of it.
 const TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Counts requests in virtual time, before and after an outage.
@@ -37,13 +37,13 @@ async fn in_process(store: Store) {
             store.advance(WINDOW).await;
             for (client, before) in clients.iter().zip(before) {
                 let sent = (store.traffic_of(client) - before).requests(RequestKind::Any);
-                // The window may begin or end with a heartbeat, or have the two requests of a long wait that looks once
-                // whether it waits for its own session.
+                // The window may start or end with a heartbeat. A long wait sends two requests to check whether it
+                // waits for its own session.
                 let allowed = expected..=expected + 2;
                 assert!(allowed.contains(&sent), "{what}: {sent} of {allowed:?}");
                 store.disconnect_for(client, Duration::from_secs(1));
             }
-            // The next window starts after the requests of the reconnection.
+            // The next window starts after the reconnection's requests.
             store.advance(Duration::from_secs(2)).await;
         }
         waiting.abort();
@@ -86,20 +86,20 @@ pub(crate) mod over_a_wire {
     /// The tick of the tests' servers (`ZooKeeperConfig`).
     const TICK: Duration = Duration::from_millis(200);
 
-    /// Time without a server, where there is no other.
+    /// Downtime of a server without a replacement.
     const OUTAGE: Duration = Duration::from_secs(1);
 
     /// Interval of a client's pings.
     const PING: Duration = Duration::from_secs(2);
 
-    /// Largest traffic of one client in a window, in addition to its heartbeats and pings.
+    /// Largest traffic of one client per window, in addition to heartbeats and pings.
     struct Limits {
         connections: usize,
         new_sessions: usize,
         requests: usize,
     }
 
-    /// A long wait looks once whether it waits for its own session.
+    /// A long wait checks once whether it waits for its own session.
     const LOOK: usize = 2;
 
     const QUIET: Limits = Limits {
@@ -108,7 +108,7 @@ pub(crate) mod over_a_wire {
         requests: LOOK,
     };
 
-    /// After the connection was lost. Over Unix sockets, a client tries every tenth of a second while there is no server.
+    /// After a lost connection. Over Unix sockets, a client retries every 100 ms while the server is down.
     const RECONNECTED: Limits = Limits {
         connections: 40,
         new_sessions: 0,
@@ -116,7 +116,7 @@ pub(crate) mod over_a_wire {
     };
 
     impl Limits {
-        /// Fails if a client has sent more in this time.
+        /// Asserts that a client stayed within the limits.
         fn check(&self, counts: Counts, time: Duration, what: &str) {
             println!("{what}: {counts:?} in {time:?}");
             let is_within = counts.connections <= self.connections
@@ -135,9 +135,9 @@ pub(crate) mod over_a_wire {
         }
     }
 
-    /// Server under test, and how clients reach it.
+    /// The server under test, and how clients reach it.
     pub(crate) enum Place {
-        /// Addresses of one server or of the members of an ensemble.
+        /// Addresses of one server or of an ensemble's members.
         ZooKeeper(Vec<SocketAddr>),
         Tcp(SocketAddr),
         Unix {
@@ -146,7 +146,7 @@ pub(crate) mod over_a_wire {
         },
     }
 
-    /// One client, and a proxy for each address of its URL.
+    /// One client, with a proxy for each address of its URL.
     struct Party {
         role: &'static str,
         proxies: Vec<Proxy>,
@@ -173,7 +173,7 @@ pub(crate) mod over_a_wire {
             self.proxies.iter().map(Proxy::take_counts).sum()
         }
 
-        /// Takes the server away: for good if there is another one, else for a while.
+        /// Takes the server away: for good if there is another one, otherwise for a while.
         async fn fail_over(&self) {
             if let [only] = &self.proxies[..] {
                 only.cut();
@@ -185,7 +185,7 @@ pub(crate) mod over_a_wire {
         }
     }
 
-    /// Makes the wires of one client, and returns its URL.
+    /// Creates one client's proxies and URL.
     fn wire(place: &Place, chroot: &str) -> (Vec<Proxy>, String) {
         match place {
             Place::ZooKeeper(servers) => {
@@ -229,7 +229,7 @@ pub(crate) mod over_a_wire {
         }
     }
 
-    /// Counts a window of all parties, and fails unless each is within the limits. Returns the time that it took.
+    /// Counts a window of all clients, and asserts that each stays within the limits. Returns its duration.
     async fn count(parties: &[Party], limits: &Limits, what: &str) -> Duration {
         let start = Instant::now();
         sleep(WINDOW).await;
@@ -240,7 +240,7 @@ pub(crate) mod over_a_wire {
         start.elapsed()
     }
 
-    /// Counts a window in which nothing happens, also by the figures of servers that no other test uses.
+    /// Counts a window in which nothing happens. Also checks the figures of servers that no other test uses.
     async fn count_quiet(parties: &[Party], own: &[SocketAddr], what: &str) {
         for party in parties {
             party.take_counts();
@@ -250,7 +250,7 @@ pub(crate) mod over_a_wire {
         let mut received = 0;
         for (server, before) in own.iter().zip(before) {
             let after = figures(*server);
-            // Each client is connected to one member; all members apply each write.
+            // Each client is connected to one member, but all members apply each write.
             received += after.packets - before.packets;
             let writes = after.zxid - before.zxid;
             println!("{what}: {writes} transactions");
@@ -258,11 +258,11 @@ pub(crate) mod over_a_wire {
         }
         println!("{what}: {received} packets");
         let of_each = Limits::heartbeats(time) + Limits::pings(time);
-        // A ZooKeeper counts the two questions for its figures as well.
+        // ZooKeeper also counts the two requests for its figures.
         assert!(received <= parties.len() * of_each + LOOK + 2 * own.len());
     }
 
-    /// Counts what the three clients send at first, after their connections broke, and after a fail-over. No other test
+    /// Counts the traffic of the three clients at first, after lost connections and after a fail-over. No other test
     /// uses the servers `own`.
     pub(crate) async fn clients_cost_little(place: Place, own: &[SocketAddr]) {
         let chroot = unique("idle");
@@ -325,7 +325,7 @@ pub(crate) mod over_a_wire {
         within_reason(clients_cost_little(place, &[])).await;
     }
 
-    /// The wire takes each connection and closes it, so attempts must pause for longer and longer.
+    /// The proxy accepts and closes each connection, so attempts must back off.
     #[tokio::test]
     async fn without_a_server() {
         let served = Served::start(SWEEP);
@@ -344,7 +344,7 @@ pub(crate) mod over_a_wire {
     /// The password of `orders` is `secret`.
     const ORDERS: &str = "orders:08sob9dMDb87qFrxEU6Yzq8j3HU=";
 
-    /// A client whose user is removed, and one that comes with a password that is refused.
+    /// A client whose user is removed, and one whose password is refused.
     async fn refused_clients_cost_little(place: impl Fn(&Server) -> Place) {
         let (folder, store) = (TempFolder::new("idle"), Store::memory());
         let options_of_server = ServerOptions::new()
@@ -373,14 +373,14 @@ pub(crate) mod over_a_wire {
         }
         count(&parties, &RECONNECTED, "after the removal of its user").await;
         waiting.await.unwrap().unwrap_err();
-        // Each tries until its own session is over, which may be some time after the other one's.
+        // Each retries until its own session ends, which may be some time after the other one's.
         for party in &parties {
             let mut states = party.client.current_session().states();
             while states.next().await.is_some_and(|state| !state.is_final()) {}
             party.take_counts();
         }
         assert!(!held.is_held());
-        // The last attempt may reach the proxy after the end.
+        // The last attempt may reach the proxy late.
         let last = Limits {
             connections: 1,
             ..QUIET
@@ -400,7 +400,7 @@ pub(crate) mod over_a_wire {
         assert!(counts.connections <= 2, "{counts:?}");
     }
 
-    /// A ZooKeeper accepts any password, and refuses a scheme that it does not know.
+    /// A ZooKeeper accepts any password but refuses unknown schemes.
     #[tokio::test]
     async fn a_refused_scheme_on_zookeeper() {
         let place = Place::ZooKeeper(vec![zookeeper().address()]);

@@ -1,4 +1,4 @@
-//! One lock, contended for by our mutex and by kazoo's lock, on a real ZooKeeper.
+//! Our mutex and kazoo's lock contend for one lock on a real ZooKeeper.
 
 mod election;
 mod moving;
@@ -15,7 +15,7 @@ use crate::common::*;
 use crate::mixed;
 use crate::peer::{As, Contender, GRANTS, INSIDE, Process, beside_others, enter, hosts, work};
 
-/// A process of python's, for contenders of kazoo's.
+/// Starts a Python process for kazoo's contenders.
 pub(crate) fn kazoo(world: &World) -> Process {
     let mut command = Command::new(python());
     command
@@ -27,13 +27,13 @@ pub(crate) fn kazoo(world: &World) -> Process {
     Process::start(command)
 }
 
-/// The names in the queue as kazoo sees them, each with its data if python can read it as JSON.
+/// Returns the names in the queue as kazoo sees them, each with its data if it is JSON.
 async fn seen_by(kazoo: &mut Contender) -> Vec<(String, Value)> {
     kazoo.send("queue");
     serde_json::from_str(&kazoo.answer_of("queue ").await).unwrap()
 }
 
-/// The python that has kazoo.
+/// A Python that has kazoo.
 fn python() -> PathBuf {
     let default = || concat!(env!("CARGO_MANIFEST_DIR"), "/../target/venv/bin/python").into();
     let python = env::var_os("LOCKKEEPER_PYTHON").unwrap_or_else(default);
@@ -45,7 +45,7 @@ fn python() -> PathBuf {
     python.into()
 }
 
-/// kazoo's lock told of our names, and the same class under Curator's names.
+/// kazoo's lock configured with our names, and the same class under Curator's names.
 const LOCKS: [&str; 2] = ["lock", "curator-lock"];
 
 beside_others! {
@@ -99,7 +99,7 @@ beside_others! {
     }
 
     async fn there_is_never_a_second_holder(world: World, recipe in LOCKS) {
-        // One that stays: see the next test but one.
+        // Keeps the queue's znode. The next test but one does without.
         world.make(LOCK).await;
         let process = kazoo(&world);
         let one = process.contender("one", recipe, LOCK).await;
@@ -126,18 +126,18 @@ beside_others! {
         work(&world, guard).await;
         kazoo.until_held().await;
         kazoo.release().await;
-        // The queue's znode is a container of ours, and is empty.
+        // The queue's znode is our container and is empty.
         until_reaped(&world).await;
         kazoo.send("acquire");
         assert!(kazoo.failure().await.contains("NoNodeError"));
-        // One that is made for the occasion makes the parent again.
+        // A new lock object creates the parent again.
         let mut fresh = process.contender("fresh", "lock", LOCK).await;
         fresh.acquire().await;
         fresh.release().await;
     }
 }
 
-/// Waits until the server has removed the empty container of the queue.
+/// Waits until the server has removed the queue's empty container.
 async fn until_reaped(world: &World) {
     let session = world.observing().await;
     while let (Some(_), watcher) = session.watch_exists(&path(LOCK)).await.unwrap() {

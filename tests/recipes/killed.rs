@@ -1,4 +1,5 @@
-//! A holder that is killed (SIGKILL): over a Unix socket the next one is granted at once, not after the timeout.
+//! A holder is killed (SIGKILL). Over a Unix socket the next one is granted the lock immediately, not after the
+//! timeout.
 
 use std::env;
 use std::process::Stdio;
@@ -7,12 +8,12 @@ use std::time::Duration;
 use lockkeeper::{ConnectOptions, Mutex, Server, ServerOptions, Store, StoreOptions, connect_with};
 use testkit::{ChildProcess, TempFolder, again, within_reason};
 
-/// Variable that makes a process the holder.
+/// Makes a process the holder.
 const URL: &str = "LOCKKEEPER_KILLED_URL";
 
 const HELD: &str = "child: held";
 
-/// Longer than any test may take.
+/// Longer than any test.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
 async fn mutex(url: &str) -> Mutex {

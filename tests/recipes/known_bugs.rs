@@ -1,4 +1,4 @@
-//! Known bugs of other lock recipes, one test for each; docs/known-bugs.md is the table.
+//! A test for each known bug of other lock recipes, listed in docs/known-bugs.md.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +13,10 @@ use testkit::{Env, Intercept, intercepted, on_every_backend};
 
 use crate::common::*;
 
-/// A session that ends soon when it is not heard of.
+/// A short session timeout.
 const BRIEF: Duration = Duration::from_secs(2);
 
-/// Returns the number in the name of the only entry.
+/// Returns the number in the only entry's name.
 async fn number_of_the_only_entry(world: &World) -> String {
     let names = world.children().await;
     assert_eq!(names.len(), 1);
@@ -43,14 +43,14 @@ mod orphans {
             world.until_swept(&mutex).await;
         }
 
-        // The same
+        // As above.
         async fn the_reply_to_the_list_after_the_create_is_lost(env: Env) {
             let world = World::new(env).await;
             let between = Between::over(&world.env, Meddle::LoseLists);
             let mutex = Mutex::new(&between.client().await.unwrap(), LOCK).unwrap();
             let holder = world.mutex().await.lock().await.unwrap();
             let waiter = world.queue_up(&mutex).await;
-            // Everything sent before this, the create included, has been answered once this is.
+            // Everything sent before, including the create, is answered once this is.
             until_carried_out(mutex.client(), &path(LOCK)).await;
             tokio::task::yield_now().await;
             assert!(!waiter.is_finished());
@@ -104,7 +104,7 @@ mod orphans {
             let holder = mutex.lock().await.unwrap();
             world.heal();
             match waiter.await.unwrap() {
-                // The answer came first, and the end of the session after it.
+                // The answer arrived before the session's end.
                 Ok(guard) => assert_eq!(guard.lost().await, LostReason::SessionExpired),
                 Err(error) => assert!(error.is_session_end(), "{error}"),
             }
@@ -155,7 +155,7 @@ mod ownership {
             world.disconnect(mutex.client());
             assert_eq!(old.lost().await, LostReason::LeaseExpired);
             world.reconnect(mutex.client());
-            // The session may or may not have survived: in either case the new guard has another znode.
+            // The session may have survived. Either way the new guard has another znode.
             let new = loop {
                 match mutex.lock().await {
                     Ok(guard) => break guard,
@@ -180,7 +180,7 @@ mod ownership {
             assert_eq!(refused(waiter).await, LockError::EntryDeleted { entry: mine.clone() });
         }
 
-        // The same, found when the connection is back: a list of names shows the name, and not whose it is.
+        // As above, after a reconnection. A list shows the name but not its owner.
         async fn a_node_of_my_name_belongs_to_another_session_after_a_reconnection(env: Env) {
             let world = World::new(env).await;
             let holder = world.mutex().await.lock().await.unwrap();
@@ -245,7 +245,7 @@ mod ownership {
             let world = World::new(env).await;
             let stale = world.mutex().await.lock().await.unwrap();
             world.revoke(stale.path()).await;
-            // It may have been reaped already.
+            // The server may have removed it already.
             let _ = world.observing().await.delete(&path(LOCK), None).await;
             let guard = world.mutex().await.lock().await.unwrap();
             assert_eq!(number_of_the_only_entry(&world).await, "0000000000", "numbers start again");
@@ -262,7 +262,7 @@ mod ownership {
             let waiter = world.queue_up(&world.mutex().await).await;
             world.disconnect(mutex.client());
             let next = granted(waiter).await;
-            // The store has let another in, and this holder has heard nothing of it.
+            // The store has let another one in, and this holder has not heard of it.
             assert!(!cut_off.is_held());
             assert!(next.is_held());
         }
@@ -306,7 +306,7 @@ mod sequence_numbers {
                 let entry = path(&format!("{LOCK}/{name}"));
                 session.create(&entry, "", CreateMode::Ephemeral).await.unwrap();
             }
-            // Two from below zero are ahead of a new one; those with the greatest numbers are not.
+            // Two with negative numbers are ahead of a new one, and those with the greatest numbers are not.
             let waiter = world.queue_up(&world.mutex().await).await;
             let entries = queue(&world.observer, LOCK).await.unwrap();
             let order: Vec<_> = entries.iter().map(|entry| entry.sequence).collect();
@@ -322,7 +322,7 @@ mod sequence_numbers {
             assert!(granted(waiter).await.is_held());
         }
 
-        // The same. ZooKeeper's counter cannot be set from outside, so the end is played.
+        // As above. ZooKeeper's counter cannot be set from outside, so its end is simulated.
         async fn the_counter_wraps_and_two_hold(env: Env) {
             let world = World::new(env).await;
             let between = Between::over(&world.env, Meddle::UseUpNumbers);
@@ -361,7 +361,7 @@ mod waiting {
             let waiter = world.queue_up(&mutex).await;
             holder.release().await.unwrap();
             let guard = granted(waiter).await;
-            // No watch is left on the vanished znode: its return causes no event.
+            // No watch is left on the deleted znode, so creating it again causes no event.
             let before = world.traffic_of(mutex.client()).events;
             world.make(gone.as_str()).await;
             guard.session().exists(&gone).await.unwrap();
@@ -380,7 +380,7 @@ mod waiting {
             }
             let waiting = world.mutex().await;
             let wait = waiting.lock_timeout(ms(300));
-            // The one ahead leaves again and again, each time well before the deadline.
+            // The one ahead leaves repeatedly, well before the deadline.
             let churn = async {
                 while let Some(nearest) = between.pop() {
                     Clock::system().sleep(ms(100)).await;
@@ -402,7 +402,7 @@ mod waiting {
             let waiting = mutex.clone();
             let waiter = tokio::spawn(async move { waiting.lock().await });
             tokio::task::yield_now().await;
-            // It may have been reaped already.
+            // The server may have removed it already.
             let _ = world.observing().await.delete(&path(LOCK), None).await;
             world.reconnect(mutex.client());
             assert!(granted(waiter).await.is_held());
@@ -438,11 +438,11 @@ mod waiting {
 /// Interference between a client and its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meddle {
-    /// The list that follows a create gets lost.
+    /// Loses the list after a create.
     LoseLists,
-    /// The server that is asked after a create has not seen it, until a write goes through it.
+    /// After a create, the server asked does not know of it until a write passes through it.
     LagBehind,
-    /// The parent's counter is at its end.
+    /// The parent's counter is exhausted.
     UseUpNumbers,
 }
 

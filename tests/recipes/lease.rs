@@ -1,4 +1,4 @@
-//! Grants at a store that sessions take for an ensemble: the lease that they leave, in virtual time.
+//! Leases of grants on a store that sessions take for an ensemble, in virtual time.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A store that only lists, as an ensemble does, and takes committed writes alone for a proof. The
-/// queues' parents exist, so that an entry is the only write.
+/// A store without an index, where only committed writes are proof, like an ensemble. The queues' parents exist, so an
+/// entry is the only write.
 async fn ensemble() -> TestStore {
     let options = StoreOptions::new().clock(Clock::new_virtual());
     let base = Store::memory_with(options);
@@ -51,7 +51,7 @@ async fn a_grant_has_a_fifth_of_its_lease_left() {
     for idle in 0..40 {
         let store = ensemble().await;
         let client = connected(&store).await;
-        // No contender writes anything, and the proof grows old.
+        // No contender writes, so the proof ages.
         store.advance(idle * SECOND).await;
         let guard = Mutex::new(&client, LOCK).unwrap();
         let guard = store.run(guard.lock()).await.unwrap();
@@ -138,7 +138,7 @@ async fn a_lock_of_a_healthy_ensemble_is_not_lost() {
     let mutex = Mutex::new(&client, LOCK).unwrap();
     let guard = store.run(mutex.lock()).await.unwrap();
     for _ in 0..300 {
-        // What others write with the same session must not spoil the rhythm.
+        // Other writes of the session must not disturb the rhythm.
         store.advance(Duration::from_millis(730)).await;
         guard.session().check(guard.path(), None).await.unwrap();
         assert!(guard.held_until().unwrap().remaining() >= TIMEOUT / 5);
@@ -155,7 +155,7 @@ async fn a_wait_for_a_proof_ends_with_its_timeout_and_leaves_nothing() {
     let store = ensemble().await;
     let (client, other) = (connected(&store).await, connected(&store).await);
     let mutex = Mutex::new(&client, LOCK).unwrap();
-    // Old enough that a proof must come, which takes a tick of 2 s.
+    // Old enough to need a new proof, which takes a tick of 2 s.
     store.advance(12 * SECOND).await;
     let refused = store.run(mutex.lock_timeout(SECOND)).await;
     assert!(

@@ -21,7 +21,7 @@ async fn locks(client: &Client, prefix: &str) -> Vec<LockInfo> {
     list.locks
 }
 
-/// The path, kind, number of holders and number of waiters of each lock.
+/// Returns each lock's path, kind, holders and waiters.
 fn short(locks: &[LockInfo]) -> Vec<(&str, LockKind, usize, usize)> {
     let short = |lock: &LockInfo| (lock.kind, lock.holders.len(), lock.waiters);
     let all = locks.iter().map(|lock| (lock.path.as_str(), short(lock)));
@@ -29,7 +29,7 @@ fn short(locks: &[LockInfo]) -> Vec<(&str, LockKind, usize, usize)> {
         .collect()
 }
 
-/// Makes an entry, numbered by the store.
+/// Creates an entry numbered by the store.
 async fn enter(session: &Session, name: &str) -> ZnodePath {
     let at = path(name);
     let parent = at.parent().unwrap();
@@ -83,18 +83,18 @@ on_every_backend! {
         let metadata = holder.metadata.as_ref().unwrap();
         assert_eq!(metadata.label.as_deref(), Some("billing"));
         assert_eq!(metadata.pid, Some(std::process::id()));
-        // By the times of the znode, whatever the clocks say.
+        // Computed from the znode's times, not from local clocks.
         let age = Duration::from_secs(7);
         let later = holder.joined_at_ms + 7_000;
         assert_eq!(holder.age(later), age);
-        // It found the lock free, which a ZooKeeper does not record.
+        // It found the lock free, which ZooKeeper does not record.
         let granted = world.env.has_index().then_some(holder.joined_at_ms);
         assert_eq!((holder.granted_at_ms, holder.held_for(later)), (granted, granted.map(|_| age)));
         let overdue = granted.map(|_| Duration::from_secs(2));
         assert_eq!(holder.overdue_by(later), overdue);
         assert_eq!(holder.overdue_by(later - 3_000), None);
         assert_eq!(holder.due_at_ms(), granted.map(|_| later - 2_000));
-        // A request is no sign of life, and a `keep_alive` is one.
+        // A request is no sign of life, but a `keep_alive` is.
         let revoker = Revoker::new(&world.observer);
         revoker.request(&RevokeTarget::holder("/l/mutex").unwrap()).await.unwrap();
         let asked = &locks(&world.observer, "/l/mutex").await[0].holders[0];
@@ -129,7 +129,7 @@ on_every_backend! {
     async fn a_part_of_a_queue_has_its_positions_and_the_counts_of_all(env: Env) {
         let world = World::new(env).await;
         let session = world.client().await.session().await.unwrap();
-        // Looks like the head, and is no contender.
+        // Looks like the head but is no contender.
         session.create_all(&path("/l/a/lock-0000000000"), CreateMode::Persistent).await.unwrap();
         let mut entries = Vec::new();
         for _ in 0..5 {
@@ -147,16 +147,16 @@ on_every_backend! {
         let world = World::new(env).await;
         let session = world.client().await.session().await.unwrap();
         let upper = enter(&session, "/l/a/_c_x-lock-").await;
-        // Below a lock, with a numeric key, with the name of an entry, and beside a semaphore's parts.
+        // Below a lock, with a numeric key, with an entry's name, and next to a semaphore's parts.
         for lock in ["/l/a/b", "/l/a/1234567890123", "/l/a/lock-0000000001", "/l/s/locks/x"] {
             enter(&session, &format!("{lock}/_c_x-lock-")).await;
         }
         enter(&session, "/l/s/leases/_c_x-lease-").await;
         enter(&session, "/l/s/nested/_c_x-lock-").await;
-        // `locks` is a folder here, and a mutex there.
+        // `locks` is a directory here and a mutex there.
         enter(&session, "/l/app/locks/_c_x-lock-").await;
         enter(&session, "/l/app/locks/y/_c_x-lock-").await;
-        // Neither a persistent znode with an entry's name nor an ephemeral one without holds anything.
+        // A persistent znode with an entry's name holds nothing, and neither does an ephemeral one without.
         world.make("/l/no/lock-0000000007").await;
         session.create(&path("/l/no/presence"), "", CreateMode::Ephemeral).await.unwrap();
         world.make("/l/behind/lock-0000000000").await;
@@ -224,7 +224,7 @@ on_every_backend! {
         let cost = world.traffic_of(&client) - before;
         assert_eq!(seen.len(), LOCKS);
         assert!(seen.iter().all(|lock| lock.holders.len() == 1));
-        // Two reads of each lock, 512 in a request but for the first few.
+        // Two reads per lock, 512 per request except for the first few.
         assert!(cost.requests(RequestKind::Any) <= 24, "{cost:?}");
     }
 
@@ -246,7 +246,7 @@ on_every_backend! {
         assert_eq!(short(&next().await.changed), [("/l/s", LockKind::Semaphore, 0, 1)]);
         session.set_data(&first, "{\"v\":1}", None).await.unwrap();
         assert_eq!(next().await.changed[0].holders[0].version, 1);
-        // What happens without a connection, or between two sessions, is seen after.
+        // Changes without a connection or between two sessions are seen later.
         world.disconnect(&client);
         session.delete(&first, None).await.unwrap();
         world.reconnect(&client);
@@ -286,7 +286,7 @@ on_every_backend! {
             assert_eq!(short(&seen), [("/l/a", LockKind::Mutex, 1, 40 - gone - 1)]);
             assert_eq!(seen[0].holders[0].path, entries[gone]);
         }
-        // All leave: only then is nothing said of the lock.
+        // If all entries leave, the lock is not reported.
         let leaver = Leaver { session: session.clone(), leaving: 40, left };
         let connector = intercepted(world.env.connector().clone(), move || leaver.clone());
         let target = world.env.target().to_owned();
@@ -310,7 +310,7 @@ impl Intercept for Leaver {
             return inner.submit(request);
         };
         let is_entry = |op: &&ReadOp| matches!(op, ReadOp::GetEntry(path) if path.as_str().starts_with("/l/a/"));
-        // Once: the reads after the first are of those left.
+        // Only once, because later reads are of the remaining entries.
         let Some(ReadOp::GetEntry(head)) = ops.iter().find(is_entry) else {
             return inner.submit(request);
         };

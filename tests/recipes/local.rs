@@ -1,5 +1,5 @@
-//! Locks of a store in this process without a wrapper around it: there contenders join, wait and leave by reference
-//! (`queue/local.rs`), and go on by requests where that is not the whole story.
+//! Locks of a store in this process without a wrapper. Contenders join, wait and leave by reference (`queue/local.rs`)
+//! and fall back to requests otherwise.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use crate::common::{children, path, polled};
 const LOCK: &str = "/lock/orders";
 const QUOTA: &str = "/quota/geocoder";
 
-/// A store in memory with its own clock, so that no test depends on the machine's speed.
+/// An in-memory store with a separate clock, so that no test depends on the machine's speed.
 struct Local {
     store: Store,
     clock: Clock,
@@ -42,7 +42,7 @@ impl Local {
         self.client().await.session().await.unwrap()
     }
 
-    /// Returns a semaphore of a session of its own, which knows the number of permits.
+    /// Returns a semaphore with a separate session that knows the number of permits.
     async fn semaphore(&self, permits: u32) -> Semaphore {
         let semaphore = Semaphore::new(&self.client().await, QUOTA, permits).unwrap();
         assert_eq!(semaphore.permits().await, Ok(permits));
@@ -76,7 +76,7 @@ async fn a_wait_that_is_dropped_anywhere_leaves_nothing() {
         local.mutex().await,
         local.mutex().await,
     );
-    // 0 polls: not joined; 1: it waits; 2, after the release: its turn has come, unnoticed.
+    // After 0 polls it has not joined, after 1 it waits, and after 2 (after the release) it has not noticed its turn.
     for polls in 0..3 {
         let held = first.lock().await.unwrap();
         let mut wait = Box::pin(second.lock());
@@ -109,7 +109,7 @@ async fn a_waiter_holds_only_once_nothing_ahead_blocks() {
     let held = a.lock().await.unwrap();
     let between = waiting(&b, &local).await;
     let behind = waiting(&c, &local).await;
-    // The one between leaves: its departure wakes the one behind, who must not take that for its turn.
+    // The middle entry leaves. This wakes the last one, who must not take it for its turn.
     between.abort();
     assert!(between.await.unwrap_err().is_cancelled());
     for _ in 0..10 {
@@ -163,7 +163,7 @@ async fn a_long_wait_behind_the_same_session_keeps_its_place() {
     let second = waiting(&mutex, &local).await;
     let third = waiting(&mutex, &local).await;
     let queued = local.entries().await;
-    // The waits go on by requests after a tick, in their places.
+    // After a tick the waits continue with requests, keeping their places.
     for _ in 0..20 {
         local.clock.advance(Duration::from_secs(1));
         yield_now().await;
@@ -228,8 +228,8 @@ async fn the_end_of_the_session_ends_waits_and_holds() {
     wait.await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// Readers and writers of many sessions, of which some give up at any poll: never a writer beside another holder, tokens
-/// that grow, and nothing is left.
+/// Readers and writers of many sessions, some of which give up at any poll: a writer never holds with another, tokens
+/// grow, and nothing is left.
 async fn crowd(store: Store) {
     const TASKS: usize = 24;
     const ROUNDS: usize = 200;
@@ -312,7 +312,7 @@ async fn free_permits_are_taken_up_to_their_number() {
     for number in 1..=3 {
         let permit = semaphore.acquire().await.unwrap();
         let lease = permit.paths().next().unwrap().clone();
-        // A request of the semaphore writes its data a second time.
+        // A semaphore's request writes its data a second time.
         let stat = session.exists(&lease).await.unwrap().unwrap();
         assert_eq!(
             (stat.version, stat.ephemeral_owner),
@@ -390,7 +390,7 @@ async fn a_changed_number_counts_for_the_next_permit() {
     let second = second.await.unwrap();
     drop((first, second));
 
-    // Written by another version, with more than this one writes.
+    // Written by another version, with more fields.
     let number = path(&format!("{QUOTA}/permits"));
     let session = local.session().await;
     let data = r#"{"v":1,"permits":1,"by":"another"}"#;
@@ -427,8 +427,8 @@ async fn the_end_of_the_session_gives_its_permits_back() {
     );
 }
 
-/// Takers of permits, some of several at once, of which some give up at any poll, while the number changes: never more
-/// are held than there ever were, and nothing is left.
+/// Some take several permits, some give up at any poll, and the number changes. More permits are never held than there
+/// ever were, and nothing is left.
 async fn crowd_of_takers(store: Store) {
     const TASKS: usize = 16;
     const ROUNDS: usize = 200;
@@ -466,7 +466,7 @@ async fn crowd_of_takers(store: Store) {
                 }
                 grants.fetch_add(1, Ordering::Relaxed);
                 if task == 0 && round % 10 == 0 {
-                    // Never above: what is held under the old number may still be held.
+                    // Never raised, because permits under the old number may still be held.
                     semaphore
                         .set_permits(PERMITS - (round / 10 % 3) as u32)
                         .await
@@ -506,7 +506,7 @@ async fn a_guard_is_dropped_behind_the_end_of_its_session_in_a_folder() {
     let store = Store::file(folder.path()).unwrap();
     let client = store.connect().await.unwrap();
     let mutex = Mutex::new(&client, LOCK).unwrap();
-    // The first lock creates the queue, by requests.
+    // The first lock creates the queue with requests.
     mutex.lock().await.unwrap().release().await.unwrap();
     let guard = mutex.lock().await.unwrap();
     client.close().await.unwrap();

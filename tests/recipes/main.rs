@@ -1,5 +1,4 @@
-//! The tests of the recipes. Those in `on_every_backend!` run on the embedded store and on a real
-//! ZooKeeper.
+//! The recipes' tests. `on_every_backend!` runs a test on the embedded store and on a real ZooKeeper, among others.
 
 mod blocking;
 mod busy;

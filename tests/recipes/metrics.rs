@@ -1,4 +1,4 @@
-//! The metrics of this process's locks, right after known actions. Each test runs alone: they are the whole process's.
+//! Metrics of this process's locks after known actions. Each test runs alone, because metrics cover the whole process.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use testkit::{alone, on_every_backend};
 
 use crate::common::*;
 
-/// The samples by their names and labels, without those that are zero.
+/// Nonzero samples by name and labels.
 struct Metrics(Registry);
 
 impl Metrics {
@@ -39,7 +39,7 @@ impl Metrics {
         self.samples().get(name).copied().unwrap_or_default()
     }
 
-    /// Waits for work in the background.
+    /// Waits for background work.
     async fn until(&self, name: &str, value: f64) {
         while self.get(name) != value {
             tokio::time::sleep(Duration::from_millis(5)).await;

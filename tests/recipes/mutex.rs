@@ -1,4 +1,4 @@
-//! Acquisition of the mutex: in order, in time, or not at all.
+//! Acquiring the mutex: in order, in time, or not at all.
 
 mod model;
 
@@ -16,7 +16,7 @@ use crate::common::*;
 
 const SHORT: Duration = Duration::from_millis(30);
 
-/// Holds the lock through another client.
+/// Holds the lock with another client.
 async fn hold(world: &World) -> Guard {
     world.mutex().await.lock().await.unwrap()
 }
@@ -332,7 +332,7 @@ async fn one_deadline_holds_over_all_wakes() {
             let between = tokio::spawn(async move { between.lock_timeout(seconds(6)).await });
             tokio::task::yield_now().await;
             let start = store.clock().now();
-            // The one ahead goes after 6 s: that wakes this one, and does not start its time again.
+            // The one ahead leaves after 6 s, which wakes this one but does not restart its timeout.
             let refusal = mutex.lock_timeout(seconds(10)).await.unwrap_err();
             assert!(matches!(refusal, LockError::Timeout { .. }), "{refusal}");
             assert_eq!(store.clock().now().since(start), seconds(10));
@@ -341,8 +341,8 @@ async fn one_deadline_holds_over_all_wakes() {
         .await;
 }
 
-/// The store told a waiter that its way was clear, over a connection that broke. Until the next one
-/// stands the entry may be gone, and others hold.
+/// The store reported a clear way over a connection that broke. Until the next connection, the entry may be deleted and
+/// others may hold.
 #[tokio::test]
 async fn an_event_of_an_older_connection_grants_nothing() {
     let store = TestStore::new();
@@ -360,7 +360,7 @@ async fn an_event_of_an_older_connection_grants_nothing() {
     });
     store.settle().await;
     store.disconnect(&waiter);
-    // Clears the way of the waiter, which does not hear of it.
+    // Clears the way, but the waiter does not hear of it.
     held.release().await.unwrap();
     let session = other.session().await.unwrap();
     let [entry] = &children(&session, LOCK).await[..] else {

@@ -1,4 +1,4 @@
-//! A lock below a lock: children that are no contenders of the lock above them, whatever their names.
+//! A lock below a lock: children that are not contenders of the lock above, whatever their names.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use testkit::on_every_backend;
 
 use crate::common::*;
 
-/// Keys that end as the number of an entry does, or as a counter that has wrapped.
+/// Keys that end like an entry's number or a wrapped counter.
 const NUMBERS: [&str; 6] = [
     "0000000000",
     "42-0000000007",
@@ -24,14 +24,13 @@ const NUMBERS: [&str; 6] = [
 /// Longer than a free lock takes on any backend.
 const FREE: Duration = Duration::from_secs(5);
 
-/// Acquires a mutex that is free.
 async fn lock_free(client: &Client, base: &LockPath) -> Guard {
     let mutex = Mutex::new(client, base).unwrap();
     let locked = mutex.lock_timeout(FREE).await;
     locked.unwrap_or_else(|error| panic!("{base} is free: {error}"))
 }
 
-/// Fails unless the lock is free, without holders or waiters, for every recipe that looks at it.
+/// Asserts that every recipe that looks at the lock sees it free, without holders or waiters.
 async fn assert_free(client: &Client, base: &LockPath) {
     let entries = queue(client, base).await.unwrap();
     assert_eq!(holders(&entries), [], "{base}");
@@ -60,7 +59,7 @@ async fn assert_free(client: &Client, base: &LockPath) {
     lock_free(client, base).await.release().await.unwrap();
 }
 
-/// A znode below the lock that belongs to no recipe.
+/// Creates a znode below the lock that belongs to no recipe.
 async fn make_child(world: &World, name: &str, mode: CreateMode) -> ZnodePath {
     world.make(LOCK).await;
     let session = world.observing().await;
@@ -120,7 +119,7 @@ on_every_backend! {
         let base = LockPath::new(LOCK).unwrap();
         lock_free(&client, &base).await.release().await.unwrap();
         let nested = lock_free(&client, &base.key("nested")).await;
-        // A server has swept when it has removed the path of another lock that was left.
+        // Once a server has removed another unused lock's path, it has swept.
         let left = LockPath::new("/lock/left").unwrap();
         lock_free(&client, &left).await.release().await.unwrap();
         let session = world.observing().await;
@@ -142,9 +141,9 @@ on_every_backend! {
         let semaphore = Semaphore::new(&client, "/above/other/permits", 1).unwrap();
         semaphore.acquire().await.unwrap().release().await.unwrap();
         let session = world.observing().await;
-        // The number of permits is meant to stay, until somebody deletes it.
+        // The number of permits stays until someone deletes it.
         session.delete(&path("/above/other/permits/permits"), None).await.unwrap();
-        // A store of this process sweeps once a minute.
+        // A store in this process sweeps once a minute.
         while !world.env.is_embedded()
             && let (Some(_), watcher) = session.watch_exists(&path("/above")).await.unwrap()
         {
@@ -190,7 +189,7 @@ on_every_backend! {
         let world = World::new(env).await;
         world.make(LOCK).await;
         let holder = world.mutex().await.lock().await.unwrap();
-        // Behind the holder, and ahead of the waiter.
+        // Behind the holder and ahead of the waiter.
         let between = make_child(&world, "lock-", CreateMode::PersistentSequential).await;
         let waiter = world.queue_up(&world.mutex().await).await;
         assert!(!waiter.is_finished());
@@ -204,7 +203,7 @@ on_every_backend! {
         world.make(LOCK).await;
         let job = make_child(&world, "job-", CreateMode::EphemeralSequential).await;
         assert_free(&world.client().await, &LockPath::new(LOCK).unwrap()).await;
-        // One of a known form behind it is waited for.
+        // Behind the job, one with a known form is waited for.
         let holder = world.mutex().await.lock_timeout(FREE).await.unwrap();
         let waiter = world.queue_up(&world.mutex().await).await;
         let job = [job, make_child(&world, "job-", CreateMode::EphemeralSequential).await];
@@ -285,7 +284,7 @@ on_every_backend! {
         let _leadership = election.campaign("me").await.unwrap();
         let _reader = RwLock::new(&client, below("1234567890123")).unwrap().read().await.unwrap();
         assert_free(&world.client().await, &base).await;
-        // A lock and one below it may be asked for together.
+        // You can ask for a lock and one below it together.
         let both = lock_all(&client, [base.clone(), base.key("0000000000")]).await.unwrap();
         let [one, two] = [&base, &base.key("0000000000")].map(|path| Mutex::new(&client, path).unwrap());
         assert!(one.try_lock().await.unwrap().is_none() && two.try_lock().await.unwrap().is_none());

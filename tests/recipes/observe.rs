@@ -1,4 +1,4 @@
-//! Looking at a queue from outside.
+//! Observing a queue from outside.
 
 use lockkeeper::testing::RequestKind;
 use lockkeeper::{ConnectOptions, Error, LockOptions, QueueEntry, Snapshots, observe, queue};
@@ -7,7 +7,7 @@ use testkit::on_every_backend;
 use crate::common::*;
 use crate::rwlock::gate::Gate;
 
-/// The labels of those in a queue.
+/// Returns the labels in a queue.
 fn labels(entries: &[QueueEntry]) -> Vec<String> {
     let label = |entry: &QueueEntry| entry.metadata.as_ref()?.label.clone();
     entries

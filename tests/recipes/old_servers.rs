@@ -1,4 +1,4 @@
-//! Servers that lack what newer ones have.
+//! Servers without newer features.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use testkit::{Intercept, intercepted, unindexed};
 
 use crate::common::*;
 
-/// A server that knows no containers, as those before ZooKeeper 3.5.
+/// A server without containers, like ZooKeeper before 3.5.
 struct NoContainers;
 
 impl Intercept for NoContainers {
@@ -23,7 +23,7 @@ impl Intercept for NoContainers {
     }
 }
 
-/// Their queues, and the znodes above these, are persistent there: every create of a container is refused.
+/// Queues and their ancestors are persistent there, because every create of a container is refused.
 #[tokio::test]
 async fn locks_need_no_containers() {
     let store = Store::memory();

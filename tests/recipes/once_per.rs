@@ -1,4 +1,4 @@
-//! A job that runs once a period.
+//! A job that runs once per period.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,7 +40,7 @@ on_every_backend! {
             };
             assert!(since_end < HOUR && due_in <= HOUR && due_in > HOUR / 2);
         }
-        // The period is the caller's: for a job once a millisecond this one is due soon.
+        // Each caller chooses its period. With a millisecond, the job is due soon.
         let often = job(&other, Duration::from_millis(1));
         while is_not_due(&often).await {}
     }
@@ -52,7 +52,7 @@ on_every_backend! {
         for number in 0..50 {
             let (job, runs) = (job(&world.client().await, HOUR), runs.clone());
             fleet.push(tokio::spawn(async move {
-                // Half of them wait for the run, half do not.
+                // Half of them wait for the run.
                 let turn = match number % 2 {
                     0 => job.try_begin().await.unwrap(),
                     _ => job.begin().await.unwrap(),
@@ -97,7 +97,7 @@ on_every_backend! {
         let world = World::new(env).await;
         let client = world.client().await;
         begun(&job(&client, HOUR)).await.release().await.unwrap();
-        // At once: the release was confirmed.
+        // Immediately, because the release was confirmed.
         begun(&job(&world.client().await, HOUR)).await.finish().await.unwrap();
         assert!(is_not_due(&job(&client, HOUR)).await);
     }
@@ -110,7 +110,7 @@ on_every_backend! {
         let waiter = world.queue_up_at(LOCK, async move { other.begin().await }).await;
         world.end_session(&client).await;
         let next = waiter.await.unwrap().unwrap().due().expect("it is due");
-        // The first one is late: it is recorded as little as it holds the lock.
+        // The first one is late, and its run is neither recorded nor holds the lock.
         let refusal = run.finish().await.unwrap_err();
         assert!(matches!(refusal, LockError::Lost(_) | LockError::Store(_)), "{refusal}");
         assert!(world.children().await.iter().all(|name| name != ":last-run"));
@@ -171,7 +171,7 @@ async fn a_job_is_due_again_when_its_period_is_over() {
     let run = begun(&job).await;
     store.advance(HOUR / 4).await;
     run.finish().await.unwrap();
-    // From the beginning of the run.
+    // Counted from the start of the run.
     store.advance(HOUR / 4).await;
     let Turn::NotDue { since_end, due_in } = job.try_begin().await.unwrap() else {
         panic!("it is not due");
@@ -184,7 +184,7 @@ async fn a_job_is_due_again_when_its_period_is_over() {
     assert!(is_not_due(&job).await);
 }
 
-/// A waiter's time is that of its turn, not of its arrival.
+/// A waiter's time is when it gets its turn, not when it arrives.
 #[tokio::test]
 async fn a_long_wait_counts_for_the_period() {
     let store = TestStore::new();
@@ -204,7 +204,7 @@ async fn a_long_wait_counts_for_the_period() {
     turn.due().expect("it is due").finish().await.unwrap();
 }
 
-/// Opens the store in a folder with a clock that is this far from its beginning.
+/// Opens the store in a directory with a clock this far from its start.
 async fn opened(folder: &TempFolder, elapsed: Duration) -> (Client, Clock) {
     let clock = Clock::new_virtual();
     clock.advance(elapsed);
@@ -213,7 +213,7 @@ async fn opened(folder: &TempFolder, elapsed: Duration) -> (Client, Clock) {
     (store.connect().await.unwrap(), clock)
 }
 
-/// The record says "in a week": without a new beginning the job would not run for that long.
+/// The record says "in a week". The job must not wait that long.
 #[tokio::test]
 async fn a_clock_that_was_set_back_delays_a_job_by_one_period() {
     let folder = TempFolder::new("once-per");

@@ -1,7 +1,7 @@
-//! Contenders of other libraries: a process of another language that is told what to do line by line.
+//! Contenders of other libraries, in a process of another language that is controlled line by line.
 //!
-//! One process carries any number of contenders, each with its own session. It reads `NAME COMMAND …` from its
-//! stdin, and answers `NAME …` on its stdout:
+//! One process runs any number of contenders, each with a separate session. It reads `NAME COMMAND …` from stdin and
+//! answers `NAME …` on stdout:
 //!
 //! ```text
 //! new RECIPE PATH …   "ready" when its session is open
@@ -10,14 +10,14 @@
 //! release             "released"
 //! ```
 //!
-//! and the commands that a program documents itself.
+//! and other commands that each program documents.
 //!
-//! What fails is answered with "failed …". The end of its stdin ends the process; its sessions then
-//! live for as long as their timeout.
+//! Failures are answered with "failed …". When its stdin ends, the process ends, and its sessions live until their
+//! timeout.
 //!
-//! A holder passes the [gate](enter), in every language alike: it creates an ephemeral child of [`INSIDE`] whose
-//! name begins with a mark of its mode, and only then lists the other children. Of two that hold together and must
-//! not, the later one sees the other. Then it records itself in [`GRANTS`].
+//! In every language, a holder passes the [gate](enter) the same way. It creates an ephemeral child of [`INSIDE`] whose
+//! name starts with its mode's mark, and then lists the other children. If two hold together and must not, the later
+//! one sees the other. Then it records itself in [`GRANTS`].
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -32,14 +32,14 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::common::*;
 
-/// Parent of the holders' own children: `x-…` alone, `s-…` beside others of that
-/// mark, `p-…` as many as there are permits.
+/// Parent of the holders' own children: `x-…` is exclusive, `s-…` is shared with others of that mark, and `p-…` takes
+/// one of several permits.
 pub(crate) const INSIDE: &str = "/inside";
 
-/// Parent of the grants in order: children with `ZNODE CZXID` as data.
+/// Parent of the grants in order. Their data is `ZNODE CZXID`.
 pub(crate) const GRANTS: &str = "/grants";
 
-/// A store on the shared ZooKeeper, with a gate.
+/// A store with a gate on the shared ZooKeeper.
 pub(crate) async fn world() -> World {
     let world = World::new(Env::zookeeper().await).await;
     world.make(INSIDE).await;
@@ -47,8 +47,8 @@ pub(crate) async fn world() -> World {
     world
 }
 
-/// Makes a test of each `async fn name(world: World)`, on a fresh store of the shared ZooKeeper. With `(world:
-/// World, recipe in RECIPES)` the test runs once for each, on a fresh store.
+/// Makes a test of each `async fn name(world: World)` on a fresh store of the shared ZooKeeper. With `(world: World,
+/// recipe in RECIPES)` it runs once for each recipe.
 macro_rules! beside_others {
     ($($(#[$meta:meta])* async fn $name:ident($world:ident: World $(, $each:ident in $list:expr)?) $body:block)*) => {$(
         $(#[$meta])*
@@ -66,7 +66,7 @@ macro_rules! beside_others {
 }
 pub(crate) use beside_others;
 
-/// The address of a test's store, as other clients want it: `host:port/chroot`.
+/// Returns a store's address as `host:port/chroot` for other clients.
 pub(crate) fn hosts(world: &World) -> &str {
     let url = world.env.target();
     url.strip_prefix("zookeeper://").expect("a ZooKeeper's URL")
@@ -118,7 +118,7 @@ impl Process {
         contender
     }
 
-    /// Ends it as the system does: its sessions live on until they expire.
+    /// Kills the process. Its sessions live until they expire.
     pub(crate) fn kill(mut self) {
         self.child.kill();
     }
@@ -148,7 +148,7 @@ impl Contender {
         answer
     }
 
-    /// The rest of an answer that begins with this word.
+    /// Returns the rest of an answer that starts with this word.
     pub(crate) async fn answer_of(&mut self, word: &str) -> String {
         let answer = self.answer().await;
         match answer.strip_prefix(word) {
@@ -157,7 +157,7 @@ impl Contender {
         }
     }
 
-    /// Returns the failure, which is expected.
+    /// Returns the expected failure.
     pub(crate) async fn failure(&mut self) -> String {
         loop {
             let answer = self.any_answer().await;
@@ -168,14 +168,14 @@ impl Contender {
         }
     }
 
-    /// Joins the queue, and returns the name of the one that it waits for.
+    /// Joins the queue. Returns the name of the znode that it waits for.
     pub(crate) async fn queue_up(&mut self) -> String {
         self.send("acquire");
         self.answer_of("queued ").await
     }
 
-    /// Joins a queue of a library that does not report its predecessor; returns the name of the contender's new
-    /// child of `queue`.
+    /// Joins a queue of a library that does not report its predecessor. Returns the name of the contender's new child
+    /// of `queue`.
     pub(crate) async fn queue_up_in(&mut self, world: &World, queue: &str) -> String {
         let session = world.observing().await;
         let before = children(&session, queue).await;
@@ -190,13 +190,13 @@ impl Contender {
         mine.take().expect("that was waited for")
     }
 
-    /// Joins the queue, and waits until it holds; returns the name of its znode.
+    /// Joins the queue and waits until it holds. Returns the name of its znode.
     pub(crate) async fn acquire(&mut self) -> String {
         self.send("acquire");
         self.until_held().await
     }
 
-    /// Waits until it holds, however often it looks meanwhile.
+    /// Waits until it holds, however often it looks.
     pub(crate) async fn until_held(&mut self) -> String {
         loop {
             let answer = self.answer().await;
@@ -207,7 +207,7 @@ impl Contender {
         }
     }
 
-    /// Waits until it holds. Fails if it has looked at the queue in vain since it last reported that it waits.
+    /// Waits until it holds. Fails if it has looked again without success since it last reported waiting.
     pub(crate) async fn held_next(&mut self) -> String {
         self.answer_of("held ").await
     }
@@ -217,7 +217,7 @@ impl Contender {
         assert_eq!(self.answer().await, "released");
     }
 
-    /// Takes the lock and gives it back, so often.
+    /// Locks and releases `count` times.
     pub(crate) async fn cycles(&mut self, count: usize) {
         for _ in 0..count {
             self.acquire().await;
@@ -233,14 +233,14 @@ pub(crate) struct Inside {
     place: ZnodePath,
 }
 
-/// Manner in which a holder passes the gate.
+/// How a holder passes the gate.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum As {
-    /// Alone.
+    /// Exclusively.
     Only,
-    /// Beside other readers.
+    /// With other readers.
     Reader,
-    /// As one of so many.
+    /// As one of this many.
     OneOf(usize),
 }
 
@@ -262,7 +262,6 @@ impl As {
     }
 }
 
-/// Passes the gate.
 pub(crate) async fn enter(
     world: &World,
     how: As,
@@ -295,14 +294,14 @@ impl Inside {
     }
 }
 
-/// Does what only one may do at a time, and releases.
+/// Does exclusive work and releases.
 pub(crate) async fn work(world: &World, guard: Guard) {
     let inside = enter(world, As::Only, guard.path(), guard.fencing_token()).await;
     inside.leave().await;
     guard.release().await.unwrap();
 }
 
-/// Returns all grants so far, in order: the znode and the transaction that created it.
+/// Returns all grants in order: the znode and the transaction that created it.
 pub(crate) async fn grants(world: &World) -> Vec<(String, FencingToken)> {
     let session = world.observing().await;
     let mut notes = children(&session, GRANTS).await;

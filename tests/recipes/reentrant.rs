@@ -1,4 +1,4 @@
-//! The mutex that its owner may enter again.
+//! The re-entrant mutex.
 
 mod model;
 
@@ -46,7 +46,7 @@ on_every_backend! {
         let (_, owner) = world.owner().await;
         let (outer, inner) = (owner.lock().await.unwrap(), owner.lock().await.unwrap());
         let waiter = world.queue_up(&world.mutex().await).await;
-        // In the order in which they were taken, which is no order of calls.
+        // In the order in which they were taken, which is not nested.
         outer.release().await.unwrap();
         assert!(inner.is_held() && owner.is_held() && !waiter.is_finished());
         assert_eq!(world.children().await.len(), 2);
@@ -188,12 +188,12 @@ on_every_backend! {
                 }
             }
         }
-        // One that ends at once, on a machine that stood still meanwhile, would not matter.
+        // If the machine stalls, one may end immediately, which does not matter.
         assert!(points > losses.len(), "there is a point to cancel at");
     }
 }
 
-/// Nothing is asked of a runtime, nor of the threads on which the guards go.
+/// Needs no runtime, and guards can move to other threads.
 #[test]
 fn guards_go_on_other_threads() {
     use futures_executor::block_on;

@@ -1,4 +1,4 @@
-//! Temporary refusals and unreadable replies: neither ends a clean-up, nor leaves a node in a session that goes on.
+//! Temporary refusals and unreadable replies neither stop a clean-up nor leave a node in a session that continues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,8 +13,7 @@ use tokio::sync::watch;
 use crate::common::*;
 use crate::semaphore::Ground;
 
-/// Refusals that a store takes back by itself: of too much work, of a full disk, and what a client
-/// makes of an error code that it does not know.
+/// Refusals that pass: too much work, a full disk, and the client's reading of an unknown error code.
 fn refusals() -> [Error; 3] {
     [
         Error::LimitReached {
@@ -210,7 +209,7 @@ mod garbled {
             soon(world.until_swept(&mutex)).await;
         }
 
-        // Refused, it may have been carried out, as far as the client knows.
+        // The client must assume that a refused create was executed.
         async fn a_create_that_changed_nothing(env: Env) {
             let world = World::new(env).await;
             world.make(LOCK).await;
@@ -262,7 +261,7 @@ mod garbled {
                 ground.garble_reply(semaphore.client(), RequestKind::Multi);
                 let permit = polled(semaphore.acquire_many(2), polls).await;
                 drop(permit);
-                // So that the next round begins with its own order of requests.
+                // So that the next round starts with its own order of requests.
                 let _ = semaphore.client().current_session().check(&path("/"), None).await;
                 soon(ground.until_swept(&semaphore, 0)).await;
             }
@@ -290,12 +289,12 @@ mod garbled {
                 world.garble_reply(lock.client(), RequestKind::Multi);
                 world.garble_reply(lock.client(), on);
                 if on == RequestKind::GetData {
-                    // The first asks for the data that the conversion carries over.
+                    // The first one reads the data that the conversion carries over.
                     world.garble_reply(lock.client(), on);
                 }
                 drop(writer.downgrade().await);
                 soon(world.until_count(0)).await;
-                // The faults that were not used up.
+                // Uses up the remaining faults.
                 let session = lock.client().current_session();
                 let _ = session.get_data(&path("/")).await;
                 let _ = session.exists(&path("/")).await;
@@ -369,7 +368,7 @@ mod another_session_has_my_name {
     }
 }
 
-/// A connector whose first create in a queue is lost, while another session creates the same names.
+/// A connector that loses a client's first create in a queue, while another session creates the same names.
 #[derive(Clone, Debug)]
 struct Thief(Arc<Stolen>);
 
@@ -377,9 +376,9 @@ struct Thief(Arc<Stolen>);
 struct Stolen {
     connector: Arc<dyn Connector>,
     session: Session,
-    /// Set once the create has failed, as far as its client knows.
+    /// Set once the create has failed from the client's view.
     lost: watch::Sender<bool>,
-    /// The requests of its client so far.
+    /// The client's requests so far.
     requests: AtomicUsize,
 }
 
@@ -407,7 +406,7 @@ impl Thief {
         client.await.unwrap()
     }
 
-    /// Lets the client know that its reply is lost, and gives it the time to look for its node.
+    /// Loses the reply, and gives the client time to look for its node.
     async fn lose_the_reply(&self) {
         self.0.lost.send_replace(true);
         for _ in 0..20 {
@@ -422,7 +421,7 @@ impl Thief {
         }
     }
 
-    /// The nodes that a request makes in queues.
+    /// Returns the nodes that a request creates in queues.
     fn made(request: &Request) -> Vec<ZnodePath> {
         match request {
             Request::Enqueue(enqueue) => vec![enqueue.parent.join(&enqueue.name).unwrap()],

@@ -1,5 +1,5 @@
-//! Clients that live through a restore: their server is stopped, its store is restored from a backup that lacks
-//! their latest changes, and served at the same address.
+//! Clients during a restore: their server is stopped, its store is restored from a backup that lacks their latest
+//! changes, and served at the same address.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::common::LOCK;
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A store in a folder, at an address that stays the same.
+/// A store in a directory, at a fixed address.
 struct Served {
     server: Server,
     store: Store,
@@ -44,7 +44,7 @@ async fn client(address: SocketAddr) -> Client {
     connect_with(url.as_str(), options).await.unwrap()
 }
 
-/// Takes the lock, in a new session: the client may hear only now that the former is over.
+/// Takes the lock in a new session, because the client may only now learn that the old one is over.
 async fn locked_again(client: &Client) {
     let mutex = Mutex::new(client, LOCK).unwrap();
     loop {
@@ -56,7 +56,7 @@ async fn locked_again(client: &Client) {
     }
 }
 
-/// Stops the server, and serves the restored backup in its place.
+/// Stops the server and serves the restored backup in its place.
 async fn restored(served: Served, folder: &Path, address: SocketAddr) -> Served {
     served.stop().await;
     disk::restore(folder.join("backup"), folder.join("restored")).unwrap();
@@ -79,7 +79,7 @@ async fn a_holder_stops_believing_before_the_restored_store_grants_its_lock() {
         assert!(!held.is_held(), "two hold the lock");
         assert!(granted.fencing_token() > held.fencing_token());
         held.lost().await;
-        // Its client goes on in a new session.
+        // Its client continues in a new session.
         granted.release().await.unwrap();
         locked_again(&holder).await;
         served.stop().await;
@@ -103,7 +103,7 @@ async fn a_lock_released_after_the_backup_is_free() {
         let waits = Mutex::new(&other, LOCK).unwrap();
         let granted = tokio::time::timeout(15 * TIMEOUT, waits.lock()).await;
         let granted = granted.expect("what was released is free").unwrap();
-        // Not by the holder's end: it lives.
+        // Not because the holder ended, which is alive.
         granted.release().await.unwrap();
         locked_again(&holder).await;
         served.stop().await;

@@ -24,7 +24,7 @@ fn holder() -> RevokeTarget {
     RevokeTarget::holder(LOCK).unwrap()
 }
 
-/// Returns the asker of the next request among the events.
+/// Returns who sent the next request among the events.
 async fn asked_by(events: &mut LockEvents) -> Option<String> {
     loop {
         match events.next().await.expect("the stream goes on") {
@@ -35,7 +35,7 @@ async fn asked_by(events: &mut LockEvents) -> Option<String> {
     }
 }
 
-/// Returns the number of requests among the events from here to the end of the stream.
+/// Counts the requests up to the end of the stream.
 async fn rest(mut events: LockEvents) -> usize {
     let mut requests = 0;
     while let Some(event) = events.next().await {
@@ -53,7 +53,7 @@ impl World {
         LockMetadata::parse(&self.data(at).await).expect("it is our JSON")
     }
 
-    /// Makes an entry of another recipe's, below the lock.
+    /// Creates an entry of another recipe below the lock.
     async fn entry(&self, below: &str, name: &str) -> (ZnodePath, SessionId) {
         let at = format!("{LOCK}{below}");
         self.make(&at).await;
@@ -64,12 +64,12 @@ impl World {
             .await;
         let path = made.unwrap().0;
         let id = session.id();
-        // Lives as long as the store does.
+        // Lives as long as the store.
         std::mem::forget(session);
         (path, id)
     }
 
-    /// Asks as Curator's `Revoker` does.
+    /// Asks like Curator's `Revoker`.
     async fn ask_as_curator(&self, entry: &ZnodePath) {
         let session = self.observing().await;
         session.set_data(entry, "__REVOKE__", None).await.unwrap();
@@ -203,7 +203,7 @@ on_every_backend! {
             assert_eq!(there.1.version, times, "one write each");
             assert_eq!(LockMetadata::parse(&there.0).unwrap().kept_alive, Some(times as u64));
         }
-        // Dropped after it was sent: the next one says it anew.
+        // Dropped after it was sent, so the next one says it again.
         assert_eq!(polled(guard.keep_alive(), 1).await.unwrap_or(Ok(())), Ok(()));
         guard.keep_alive().await.unwrap();
         assert_eq!(world.metadata(guard.path()).await.kept_alive, Some(5));
@@ -218,7 +218,7 @@ on_every_backend! {
         assert_eq!(asked_by(&mut events).await, None);
         assert_eq!(guard.revocation_requested().await.unwrap().by, None);
 
-        // The wiped metadata comes back with the next sign of life, and the request stays.
+        // The next sign of life restores the wiped metadata, and the request stays.
         guard.keep_alive().await.unwrap();
         let there = world.metadata(guard.path()).await;
         assert_eq!(there.label.as_deref(), Some("billing"));
@@ -429,7 +429,7 @@ on_every_backend! {
         let whom = RevokeTarget::session(LOCK, guard.session().id()).unwrap();
         let deleted = revoker.force(&whom, FencingEnforced).await.unwrap();
         assert_eq!(deleted, [queue[0].path.clone(), queue[2].path.clone()]);
-        // A waiter looks again when its predecessor has gone.
+        // A waiter looks again when its predecessor has left.
         assert!(matches!(refused(first).await, LockError::EntryDeleted { .. }));
         assert!(matches!(refused(second).await, LockError::EntryDeleted { .. }));
         assert_eq!(guard.lost().await, LostReason::Revoked);
@@ -460,8 +460,8 @@ on_every_backend! {
     }
 }
 
-/// One holder keeps itself alive, one asks, one asks as Curator does, all but the last under faults:
-/// each request is told once, and no sign of life is lost.
+/// One client keeps its lock alive, one asks, and one asks like Curator. All but the last have faults. Each request is
+/// reported once, and no sign of life is lost.
 #[tokio::test]
 async fn no_seed_loses_a_request_or_a_keep_alive() {
     for (_, seed) in rounds(60).zip(seeds(u64::MAX)) {
@@ -497,7 +497,7 @@ async fn race_of_asking_and_keeping(base: &Store, store: &TestStore, seed: u64) 
             if (seed + round).is_multiple_of(3) {
                 curator.set_data(&entry, "__REVOKE__", None).await.unwrap();
                 assert_eq!(told(store, &mut events).await, None, "seed {seed}");
-                // That overwrote the requester's name: wait until the holder has written its metadata again.
+                // That overwrote the requester's name. Wait until the holder has written its metadata again.
                 while curator.get_data(&entry).await.unwrap().0 == "__REVOKE__" {
                     pause(1).await;
                 }
@@ -534,7 +534,7 @@ async fn race_of_asking_and_keeping(base: &Store, store: &TestStore, seed: u64) 
     assert_eq!(rest(events).await, 0, "seed {seed}: told twice");
 }
 
-/// [`asked_by`], within an hour of virtual time.
+/// Runs [`asked_by`] for up to an hour of virtual time.
 async fn told(store: &TestStore, events: &mut LockEvents) -> Option<String> {
     tokio::select! {
         by = asked_by(events) => by,

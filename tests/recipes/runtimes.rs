@@ -1,5 +1,5 @@
-//! A client of a served store under every runtime: its replies are read on the runtime that it was opened on, and on a
-//! thread of the library where that one is missing, has no IO, is not being run, is busy, or is gone.
+//! A client of a served store under every runtime. The runtime on which it was opened reads its replies. A thread of
+//! the library does so if that runtime does not exist, has no IO, is not running, is busy or is gone.
 
 use std::future::Future;
 use std::sync::Barrier;
@@ -11,7 +11,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::common::*;
 
-/// Cycles of one test: some of them go through a reader that has just been replaced.
+/// Cycles per test, some of them right after a reader was replaced.
 const CYCLES: usize = 20;
 
 fn options() -> ConnectOptions {
@@ -39,7 +39,7 @@ fn with_io() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Runs a future without any runtime, as `futures::executor::block_on` does.
+/// Runs a future without any runtime, like `futures::executor::block_on`.
 fn without_runtime<T: Send>(work: impl Future<Output = T> + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -113,7 +113,7 @@ fn a_runtime_that_is_not_being_run() {
     let runtime = with_io();
     let client = runtime.block_on(client_of(&served));
     without_runtime(cycles(&client));
-    // It reads again once it is run.
+    // It reads again once it runs.
     runtime.block_on(cycles(&client));
     without_runtime(cycles(&client));
     assert_eq!(client.current_session().state(), SessionState::Connected);
@@ -127,7 +127,7 @@ fn a_runtime_that_is_busy_for_longer_than_the_timeout() {
         let mutex = Mutex::new(&client, LOCK).unwrap();
         let guard = mutex.lock().await.unwrap();
         let token = guard.fencing_token();
-        // Until the clock has passed the end that the lease had: the proofs that came meanwhile have moved it on.
+        // Until the clock has passed the lease's old end, which later proofs have extended.
         let end = guard.held_until().unwrap();
         while !end.has_passed() {
             std::thread::sleep(end.remaining());
@@ -148,7 +148,7 @@ fn a_session_is_closed_from_a_thread_without_the_runtime() {
     assert_eq!(client.current_session().state(), SessionState::Closed);
 }
 
-/// Each reply wakes one task of this runtime, which may itself submit: no order of them stops the session.
+/// Each reply wakes a task of this runtime, which may submit requests itself. No order of them may stop the session.
 #[test]
 fn many_tasks_on_many_threads_share_a_session() {
     let served = Served::start(SWEEP);
@@ -173,7 +173,7 @@ fn many_tasks_on_many_threads_share_a_session() {
     }));
 }
 
-/// Takes the lock with a client of its own: whatever is left in the queue would stop it.
+/// Takes the lock with a separate client, which anything left in the queue would block.
 fn assert_free(served: &Served) {
     without_runtime(async {
         let client = client_of(served).await;
@@ -185,7 +185,7 @@ fn assert_free(served: &Served) {
     });
 }
 
-/// Fails if the lock is not granted within half a minute; of the client's clock, since no runtime runs.
+/// Asserts that the lock is granted within half a minute of the client's clock, because no runtime runs.
 async fn granted_in_time(
     client: &Client,
     lock: impl Future<Output = Result<lockkeeper::Guard, lockkeeper::LockError>>,
@@ -220,7 +220,7 @@ fn a_runtime_that_is_shut_down_with_an_acquire_under_way() {
         client
     });
     drop(waiting);
-    // The wait went with its runtime, and its entry with the wait.
+    // The wait ended with its runtime, and its entry with the wait.
     without_runtime(async {
         let session = client.session().await.unwrap();
         until(&session, LOCK, |names| names.len() == 1).await;
@@ -288,7 +288,7 @@ fn a_runtime_that_is_shut_down_by_a_blocking_thread_of_another() {
     });
 }
 
-/// The client's replies are read on one runtime, and awaited on both; then that one is gone.
+/// One runtime reads the client's replies and both await them. Then that one is gone.
 #[test]
 fn two_runtimes_share_a_client_until_one_is_shut_down() {
     let served = Served::start(SWEEP);
@@ -336,7 +336,7 @@ fn a_task_that_panics_releases_what_it_holds() {
     });
 }
 
-/// A process that has no descriptor left for the library's own thread is told so, and can connect later.
+/// A process without a free descriptor for the library's thread gets an error, and can connect later.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_system_without_resources_is_an_error_of_connect() {

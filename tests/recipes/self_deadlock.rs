@@ -1,4 +1,4 @@
-//! A session that waits behind itself: a task that holds a lock and asks for it again hangs, and says so.
+//! A session waits behind itself: a task that holds a lock and asks for it again hangs, and logs it.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn label(label: &str) -> LockOptions {
     LockOptions::new().label(label)
 }
 
-/// A store in memory and virtual time, with a client of it.
+/// An in-memory store in virtual time, with a client.
 async fn in_memory() -> (TestStore, Client) {
     let base = Store::memory_with(StoreOptions::new().clock(Clock::new_virtual()));
     let store = TestStore::wrapping(base.connector(), "memory:itself", Plan::calm());
@@ -23,7 +23,7 @@ async fn in_memory() -> (TestStore, Client) {
     (store, client)
 }
 
-/// Longer than any wait that is let pass.
+/// Longer than any accepted wait.
 const LONG_WAIT: Duration = Duration::from_secs(60);
 
 on_every_backend! {
@@ -82,7 +82,7 @@ async fn it_is_said_once_for_each_wait() {
     inner.abort();
 }
 
-/// In the store of this process without a wrapper, where contenders wait by reference.
+/// Without a wrapper, where contenders wait by reference.
 #[tokio::test]
 async fn a_wait_by_reference_says_so() {
     let log = Log::of_thread(Level::WARN);
@@ -125,8 +125,8 @@ async fn ordinary_waits_say_nothing() {
     let log = Log::of_thread(Level::WARN);
     let (store, client) = in_memory().await;
     let other = store.client_with(ConnectOptions::new()).await.unwrap();
-    // Behind another session, however long that takes; and behind an entry of the same session that is in this
-    // situation itself.
+    // Behind another session, however long it takes, and behind an entry of the same session that waits for the other
+    // session too.
     let theirs = Mutex::new(&other, LOCK).unwrap().lock().await.unwrap();
     let mutex = Mutex::new(&client, LOCK).unwrap();
     let waiters: Vec<_> = (0..3)

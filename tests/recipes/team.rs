@@ -1,5 +1,5 @@
-//! Tests of a team that runs its own distributed lock, before it trusts one: deadlock, starvation,
-//! redeployment, processes that are stopped, and high conflict.
+//! Tests that a team with its own distributed lock would run before trusting ours: deadlock, starvation, redeployment,
+//! stopped processes and high contention.
 
 mod conflict;
 mod deadlock;
@@ -11,17 +11,17 @@ use lockkeeper::{Client, Mutex, queue};
 
 use crate::common::{World, until};
 
-/// The mutex at a path, for a client.
+/// Returns a client's mutex at a path.
 fn mutex(client: &Client, at: &str) -> Mutex {
     Mutex::new(client, at).unwrap()
 }
 
-/// Waits until so many stand in a queue, the holder included.
+/// Waits until a queue has `count` entries, including the holder.
 async fn until_queued(world: &World, at: &str, count: usize) {
     until(&world.observing().await, at, |names| names.len() == count).await;
 }
 
-/// Waits until nothing is left of a queue.
+/// Waits until a queue is empty.
 async fn until_empty(world: &World, at: &str) {
     until_queued(world, at, 0).await;
     assert!(queue(&world.observer, at).await.unwrap().is_empty());

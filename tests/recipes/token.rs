@@ -1,4 +1,4 @@
-//! Fencing tokens from outside: numbers and JSON.
+//! Fencing tokens as numbers and JSON.
 
 use lockkeeper::{FencingGate, FencingToken, InvalidToken};
 use serde_json::Value;
@@ -49,7 +49,7 @@ fn only_a_positive_number_is_a_token() {
     }
 }
 
-/// The cases by which the checks of `contrib/fencing` in other languages are tested, too.
+/// The cases that also test the checks in other languages in `contrib/fencing`.
 fn vectors(list: &str) -> Vec<Value> {
     let vectors = include_str!("../../contrib/fencing/vectors.json");
     let mut vectors: Value = serde_json::from_str(vectors).unwrap();

@@ -1,6 +1,6 @@
-//! Spans of waits and holds, and the events in them, as a subscriber of `tracing` records them.
+//! Spans of waits and holds and their events, as recorded by a `tracing` subscriber.
 //!
-//! On ZooKeeper a part of that comes from threads of the client's own: tests that read it run alone in a process.
+//! On ZooKeeper, threads of the client emit some of them, so tests that read those run alone in a process.
 
 use lockkeeper::{Election, LockOptions, Mutex, RwLock, Semaphore};
 use testkit::{Line, Log, alone, on_every_backend};
@@ -12,7 +12,7 @@ fn label(label: &str) -> LockOptions {
     LockOptions::new().label(label)
 }
 
-/// Asserts the fields of a span, and returns its path.
+/// Asserts a span's fields, and returns its path.
 fn assert_span(span: &Line, name: &str, kind: &str, session: impl ToString) -> String {
     assert_eq!((span.level, &*span.message), (Level::DEBUG, name));
     assert_eq!(span.field("kind"), kind, "{span:?}");
@@ -98,7 +98,7 @@ on_every_backend! {
         assert_eq!(log.next("the session has expired").await.level, Level::WARN);
     }
 
-    /// Whatever the level: a loss matters where debug is off.
+    /// At any level, because a loss matters even with debug off.
     async fn a_loss_is_a_warning_with_the_locks_fields(env: Env) {
         if !alone() {
             return;

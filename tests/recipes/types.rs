@@ -1,4 +1,4 @@
-//! Promises of the types: which may cross threads, and that no runtime is needed in process.
+//! What the types promise: which may cross threads, and that the embedded store needs no runtime.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -202,7 +202,7 @@ fn the_futures_of_a_read_write_lock_are_send() {
             .unwrap();
         let guard = sent(guard.downgrade()).await.unwrap();
         let upgrade = sent(guard.try_upgrade());
-        // It needs neither the lock nor the guard that it came of.
+        // It borrows neither the lock nor the guard that it came from.
         fn of_its_own<T: 'static>(_: &T) {}
         of_its_own(&upgrade);
         drop(upgrade.await.unwrap());

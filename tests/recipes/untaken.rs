@@ -1,4 +1,5 @@
-//! A wait that is polled once and then kept: once it is granted it blocks every contender behind it, and says so.
+//! A wait that is polled once and then kept. Once granted, it blocks every contender behind it, and the library logs
+//! that.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::common::*;
 
 const WARNING: &str = "a lock was granted to a wait that is not polled";
 
-/// In the store of this process without a wrapper, where contenders wait by reference.
+/// Without a wrapper, where contenders wait by reference.
 #[tokio::test]
 async fn a_wait_by_reference_that_is_granted_and_not_polled_says_so() {
     let log = Log::of_thread(Level::WARN);
@@ -37,7 +38,7 @@ async fn a_wait_by_reference_that_is_granted_and_not_polled_says_so() {
     drop(kept.await.unwrap());
 }
 
-/// By requests, as over a network; and a wait that is woken without a grant, or polled in time, says nothing.
+/// With requests, as over a network. A wait that is woken without a grant, or polled in time, logs nothing.
 #[tokio::test]
 async fn only_a_wait_that_is_granted_and_not_polled_says_so() {
     let log = Log::of_thread(Level::WARN);
@@ -68,8 +69,8 @@ async fn only_a_wait_that_is_granted_and_not_polled_says_so() {
     drop(second.await.unwrap());
 }
 
-/// Of a semaphore's waiters the first is granted once enough permits are free for it. Where its watches only show that
-/// something has changed, as those of ZooKeeper and of a wait with events, it is looked at again.
+/// A semaphore's first waiter is granted once enough permits are free. If its watches only report a change, as on
+/// ZooKeeper and with events, the library looks again.
 #[tokio::test]
 async fn permits_that_are_granted_and_not_taken_say_so() {
     for has_events in [false, true] {
@@ -107,7 +108,7 @@ async fn permits_that_are_granted_and_not_taken_say_so() {
     }
 }
 
-/// The reply with the permits arrives, and the wait is not polled. No other client waits, but the permits are held.
+/// The reply with the permits arrives, but the wait is not polled. No other client waits, but the permits are held.
 #[tokio::test]
 async fn permits_that_were_free_and_are_not_taken_say_so() {
     let log = Log::of_thread(Level::WARN);

@@ -1,4 +1,4 @@
-//! Hand-overs of the mutex: one wake, and as many requests and bytes for a thousand waiters as for two.
+//! Hand-overs of the mutex: one wake, and equal requests and bytes for a thousand waiters as for two.
 
 use lockkeeper::{Client, Guard, Mutex};
 use testkit::on_every_backend;
@@ -6,7 +6,7 @@ use testkit::on_every_backend;
 use crate::common::*;
 use crate::harness::costs::{Cost, HAND_OVERS, Queue, assert_flat, cost, quiet, sizes};
 
-/// A queue in which each has seen its place, and that has handed over before.
+/// A queue in which each has seen its place, after a first hand-over.
 async fn queue(client: &Client, waiters: usize) -> Queue<Guard> {
     let mutex = Mutex::new(client, LOCK).unwrap();
     let held = vec![mutex.lock().await.unwrap()];
@@ -85,7 +85,7 @@ mod on_the_wire {
     #[tokio::test]
     async fn a_free_lock_takes_one_round_trip_on_zookeeper_and_its_release_another() {
         within_reason(async {
-            // Its empty containers stay: a busy machine would have them removed between two requests.
+            // This server keeps empty containers. On a busy machine others remove them between two requests.
             let proxy = Proxy::to(differential_server().address());
             let client = wired(&proxy).await;
             let session = client.session().await.unwrap();
@@ -93,7 +93,7 @@ mod on_the_wire {
             mutex.lock().await.unwrap().release().await.unwrap();
 
             frames(&proxy, &session).await;
-            // Both are sent before the first answer comes.
+            // Both are sent before the first answer arrives.
             proxy.hold_replies();
             let locking = tokio::spawn(async move { mutex.lock().await });
             tokio::task::yield_now().await;
@@ -109,7 +109,7 @@ mod on_the_wire {
         .await;
     }
 
-    // The wire is waited for in this thread while the waiter goes on in another.
+    // This thread waits for the wire while the waiter runs on another.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_keep_alive_makes_no_waiter_list_the_queue() {
         within_reason(async {
@@ -123,7 +123,7 @@ mod on_the_wire {
                 let mutex = mutex.clone();
                 async move { mutex.lock().await }
             });
-            // The waiter's look at the holder's node: that of `frames` names a shorter path.
+            // The waiter's look at the holder's node. The request of `frames` names a shorter path.
             let entry = holder.path().as_str().len();
             let looks = |frame: &Frame| {
                 frame.to_server && frame.operation == op::EXISTS && frame.bytes > entry
@@ -132,7 +132,7 @@ mod on_the_wire {
             frames(&proxy, &session).await;
 
             holder.keep_alive().await.unwrap();
-            // It is woken, and looks again.
+            // It wakes and looks again.
             proxy.wait_for(looks);
             holder.release().await.unwrap();
             granted(waiter).await.release().await.unwrap();

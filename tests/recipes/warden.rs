@@ -21,7 +21,7 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A holder that states all three times.
+/// A holder that declares all three times.
 fn stating(expected: u64, alert: u64, unlock: u64) -> LockOptions {
     LockOptions::new()
         .label("billing")
@@ -39,7 +39,7 @@ fn removing(client: &Client) -> (Warden, WardenReports) {
     warden.remove_overdue(FencingEnforced).start()
 }
 
-/// The next report in short, and the entry that it is about.
+/// Returns the next report in short form, and its entry.
 async fn next(reports: &mut WardenReports) -> (String, ZnodePath) {
     match reports.next().await.expect("the stream goes on") {
         WardenReport::Overdue(overdue) => (format!("{:?}", overdue.level), overdue.entry.path),
@@ -48,7 +48,7 @@ async fn next(reports: &mut WardenReports) -> (String, ZnodePath) {
     }
 }
 
-/// Shows that overdue holders are removed over a lost connection and a lost session.
+/// Checks that overdue holders are removed despite a lost connection and a lost session.
 async fn removals_go_on(world: &World, client: &Client, reports: &mut WardenReports) {
     for round in 0..4 {
         match round {
@@ -69,7 +69,7 @@ async fn removals_go_on(world: &World, client: &Client, reports: &mut WardenRepo
     }
 }
 
-/// Returns the reports that have not been read yet.
+/// Returns the unread reports.
 async fn unread(reports: &mut WardenReports) -> Vec<String> {
     let mut told = Vec::new();
     while let Some((report, _)) = polled(next(reports), 1).await {
@@ -78,7 +78,7 @@ async fn unread(reports: &mut WardenReports) -> Vec<String> {
     told
 }
 
-/// Makes an entry that states how long it will hold.
+/// Creates an entry that declares how long it will hold.
 async fn entry(session: &Session, name: &str, metadata: &str) -> ZnodePath {
     let at = path(name);
     session
@@ -94,7 +94,7 @@ async fn entry(session: &Session, name: &str, metadata: &str) -> ZnodePath {
 const PATIENT: &str = r#"{"v":1,"alert_at_ms":5}"#;
 
 on_every_backend! {
-    /// "No limit", as callers write it.
+    /// Callers write "no limit" like this.
     async fn durations_may_be_the_longest(env: Env) {
         let world = World::new(env).await;
         let client = world.client().await;
@@ -142,7 +142,7 @@ on_every_backend! {
         while next(&mut reports).await.0 != "AutoUnlock" {}
         let overdue = warden.overdue(LOCK).unwrap();
         assert_eq!(overdue, warden.overdue_all().iter().map(|now| {
-            // But for the time that has passed between the two looks.
+            // Except for the time between the two looks.
             lockkeeper::Overdue::clone(now)
         }).zip(&overdue).map(|(mut now, before)| {
             now.seen_for = before.seen_for;
@@ -167,7 +167,7 @@ on_every_backend! {
         for name in &names {
             builder = builder.watch(name).unwrap();
         }
-        // Started before there is anything.
+        // Started before anything exists.
         let (warden, mut reports) = builder.start();
         let session = world.client().await.session().await.unwrap();
         let [rw, leader, permits, plain] = &names;
@@ -213,7 +213,7 @@ on_every_backend! {
         let foreign = entry(&session, &format!("{LOCK}/_c_a-lock-"), "10.0.0.1").await;
         let behind = world.queue_up_with(&world.mutex().await, stating(5, 10, 20)).await;
         session.delete(&foreign, None).await.unwrap();
-        // The first that is told is the one behind.
+        // The first report is about the one behind.
         let guard = granted(behind).await;
         assert_eq!(next(&mut reports).await.1, *guard.path());
         drop(warden);
@@ -274,7 +274,7 @@ async fn a_removal_is_reported_once(world: &World, client: &Client, reports: &mu
         .unwrap();
     while next(reports).await.0 != "Removed" {}
     assert_eq!(guard.lost().await, LostReason::Revoked);
-    // The next is removed after that, and is the next that is told.
+    // The next one is removed after that, and is the next report.
     let guard = world
         .mutex()
         .await
@@ -287,7 +287,7 @@ async fn a_removal_is_reported_once(world: &World, client: &Client, reports: &mu
     );
 }
 
-/// Watches all locks below a path, and removes.
+/// Watches all locks below a path and removes overdue holders.
 fn removing_below(client: &Client, prefix: &str) -> (Warden, WardenReports) {
     let warden = Warden::builder(client).watch_prefix(prefix).unwrap();
     warden.remove_overdue(FencingEnforced).start()
@@ -299,7 +299,7 @@ on_every_backend! {
         let session = world.client().await.session().await.unwrap();
         let early = entry_of(&session, "/l/early/_c_a-lock-".into()).await;
         let elsewhere = entry_of(&session, "/elsewhere/_c_a-lock-".into()).await;
-        // `locks` of a semaphore holds waiters, and elsewhere a mutex.
+        // Below a semaphore, `locks` contains waiters. Elsewhere it is a mutex.
         let (warden, mut reports) = Warden::builder(&world.observer)
             .watch_prefix("/l").unwrap()
             .watch("/l/early").unwrap()
@@ -320,7 +320,7 @@ on_every_backend! {
             let lock = if queue.name() == "leases" { queue.parent().unwrap() } else { queue };
             let overdue = warden.overdue(&lock).unwrap();
             assert_eq!(overdue.iter().map(|it| &it.entry.path).collect::<Vec<_>>(), [&holder]);
-            // The next is timed from its turn on.
+            // The next one is timed from its turn.
             session.delete(&holder, None).await.unwrap();
             if lock.name() != "quota" {
                 assert_eq!(next(&mut reports).await, ("Alert".into(), waiter));
@@ -352,7 +352,7 @@ on_every_backend! {
         let alive = world.mutex().await.lock_with(stating(200, 1_000_000, 1_000_000)).await.unwrap();
         assert_eq!(next(&mut reports).await, ("Expected".into(), alive.path().clone()));
         alive.keep_alive().await.unwrap();
-        // Reported again, since its time has begun again.
+        // Reported again, because its time has restarted.
         assert_eq!(next(&mut reports).await, ("Expected".into(), alive.path().clone()));
         let version = warden.overdue(LOCK).unwrap()[0].entry.version;
         assert_eq!(version, 1);
@@ -388,8 +388,8 @@ on_every_backend! {
         let second = entry_of(&session, "/l/second/_c_a-lock-".into()).await;
         assert_eq!(next(&mut reports).await.1, second);
         let cost = world.traffic_of(&client) - before;
-        // It is listed and read as it appears, and once more when its time has passed; twice more if its parent's
-        // creation is seen before it.
+        // It is listed and read when it appears, and again when its time has passed, plus twice if its parent's
+        // creation is seen first.
         assert!(cost.requests(RequestKind::MultiRead) <= 8, "{cost:?}");
         let watches = [RequestKind::AddWatch, RequestKind::GetChildren, RequestKind::GetData];
         assert_eq!(watches.map(|kind| cost.requests(kind)), [0; 3], "{cost:?}");
@@ -410,12 +410,12 @@ on_every_backend! {
             let guard = world.mutex().await.lock_with(stating(5, 10, 20)).await.unwrap();
             while next(&mut reports).await.0 != "Removed" {}
             assert_eq!(guard.lost().await, LostReason::Revoked);
-            // It does not know of the loss: another has removed its entry.
+            // It does not know of the loss, because another client has removed its entry.
             world.revoke(own.path()).await;
             let guard = world.mutex().await.lock_with(stating(5, 10, 20)).await.unwrap();
             let kept = world.mutex().await;
             while next(&mut reports).await.0 != "AutoUnlock" {}
-            // Behind the removal that it may have tried: reports of another lock come after that.
+            // Reports of another lock follow any removal that it may have tried.
             let later = format!("{LOCK}/later");
             let more = Mutex::new(kept.client(), later.as_str()).unwrap();
             let more = more.lock_with(stating(5, 10, 20)).await.unwrap();
@@ -433,7 +433,7 @@ on_every_backend! {
     }
 }
 
-/// A server without persistent watches is asked from time to time.
+/// Without persistent watches, the server is polled.
 #[tokio::test]
 async fn without_persistent_watches_a_prefix_is_read_from_time_to_time() {
     let store = TestStore::new();
@@ -481,7 +481,7 @@ async fn time_counts_from_the_first_sight_and_from_each_sign_of_life() {
     let store = TestStore::new();
     let mutex = Mutex::new(&store.client().await.unwrap(), LOCK).unwrap();
     let guard = mutex.lock_with(stating(1_000, 2_000, 3_000)).await.unwrap();
-    // Time held before the watch began does not count.
+    // Time held before the watch started does not count.
     store.advance(ms(60_000)).await;
     let (warden, mut reports) = removing(&store.client().await.unwrap());
     store.advance(ms(999)).await;
@@ -540,7 +540,7 @@ async fn a_reconnection_keeps_the_time_and_a_new_session_starts_it_anew() {
     store.advance(ms(900)).await;
     store.disconnect(&client);
     store.advance(ms(600)).await;
-    // The warden reports nothing that it cannot have read again.
+    // The warden does not report what it could not read again.
     assert_eq!(unread(&mut reports).await, [""; 0]);
     store.reconnect(&client);
     store.settle().await;
@@ -581,8 +581,8 @@ async fn a_holder_alone_costs_a_warden_nothing_however_many_join_behind() {
     guard.release().await.unwrap();
 }
 
-/// A holder that keeps itself alive about as often as it must, under faults, and a warden under faults: a holder
-/// that kept itself alive in time is never removed, and one that falls silent is.
+/// A holder keeps itself alive about as often as it must, and both it and the warden have faults. A holder that kept
+/// itself alive in time is never removed, and a silent one always is.
 #[tokio::test]
 async fn no_seed_removes_a_holder_too_early_or_never() {
     let mut removals = 0;
@@ -602,7 +602,7 @@ async fn no_seed_removes_a_holder_too_early_or_never() {
     );
 }
 
-/// Moment at which an entry has gone.
+/// Returns the moment at which an entry was deleted.
 fn watch_departure(base: Session, clock: Clock, entry: ZnodePath) -> Rc<Cell<Option<BootInstant>>> {
     let gone = Rc::new(Cell::new(None));
     let note = gone.clone();
@@ -626,7 +626,7 @@ async fn keeping_alive(base: &Store, store: &TestStore, seed: u64) -> (bool, u64
     let local = tokio::task::LocalSet::new();
     local
         .run_until(async {
-            // Not carried out before this moment, so a removal may not come before this and more.
+            // Executed no earlier than this, so a removal may follow only `UNLOCK` later.
             let mut alive = clock.now();
             let options = LockOptions::new().auto_unlock_after(UNLOCK);
             let guard = loop {
@@ -651,8 +651,7 @@ async fn keeping_alive(base: &Store, store: &TestStore, seed: u64) -> (bool, u64
                 kept += 1;
             }
             let was_there = gone.get().is_none();
-            // Silent from here on; the guard stays, so that nothing but the warden or the end of
-            // its session removes it.
+            // Silent from here. The guard is kept, so only the warden or the end of its session removes it.
             store.heal();
             let silent = clock.now();
             while gone.get().is_none() {

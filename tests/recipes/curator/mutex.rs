@@ -79,7 +79,7 @@ beside_others! {
         theirs.held_next().await;
         theirs.release().await;
         work(&world, granted(ours).await).await;
-        // Data that another program wrote there is not ours to change.
+        // We must not change data that another program wrote there.
         let (left, _) = session.get_data(&path(LOCK)).await.unwrap();
         assert_eq!(left, made, "{how}");
     }
@@ -101,7 +101,7 @@ beside_others! {
         first.release().await.unwrap();
         work(&world, granted(second).await).await;
         assert_ne!(mark().await, before, "who has waited leaves a mark");
-        // Neither of them looks but when the one ahead of it has gone.
+        // Each looks only when the one ahead has left.
         for contender in &mut theirs {
             contender.held_next().await;
             contender.release().await;

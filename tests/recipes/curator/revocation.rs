@@ -1,4 +1,4 @@
-//! Asking a holder of the other side to give its lock up.
+//! Asking a holder of the other library to give up its lock.
 
 use lockkeeper::{RevokeTarget, Revoker};
 

@@ -23,7 +23,7 @@ async fn theirs(process: &Process, name: &str, permits: u32) -> Contender {
         .await
 }
 
-/// Starts to wait for so many, and returns when the entry stands in the queue.
+/// Starts a wait, and returns once its entry is in the queue.
 async fn queue_up(
     world: &World,
     semaphore: &Semaphore,
@@ -39,7 +39,6 @@ async fn enter_as_one_of(world: &World, permits: usize, permit: &Permit) -> Insi
     enter(world, As::OneOf(permits), lease, permit.fencing_token()).await
 }
 
-/// Waits until so many leases stand there.
 async fn until_leases(world: &World, count: usize) {
     until(&world.observing().await, HELD, |names| names.len() == count).await;
 }
@@ -118,7 +117,7 @@ beside_others! {
         let both = queue_up(&world, &semaphore, 2).await;
         let mut behind = theirs(&process, "behind", 2).await;
         behind.queue_up_in(&world, WAITING).await;
-        // One permit is free, but reserved for the head of the queue.
+        // The free permit is reserved for the head of the queue.
         assert_eq!(semaphore.available().await.unwrap(), 1);
         first.release().await;
         let both = both.await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Hand-overs of an election, and the changes that an observer does not hear of.
+//! Costs of an election's hand-overs, and changes that an observer misses.
 
 use lockkeeper::Session;
 use lockkeeper::testing::RequestKind;
@@ -7,7 +7,7 @@ use testkit::on_every_backend;
 use super::*;
 use crate::harness::costs::{Cost, HAND_OVERS, Queue, assert_flat, cost, sizes};
 
-/// A line in which each has seen its place, and that has handed over before.
+/// A line in which each candidate has seen its place, after a first hand-over.
 async fn line(client: &Client, candidates: usize) -> Queue<Leadership> {
     let election = Election::new(client, LOCK).unwrap();
     let held = vec![election.campaign("same").await.unwrap()];
@@ -20,11 +20,11 @@ async fn line(client: &Client, candidates: usize) -> Queue<Leadership> {
     line.warmed_up(Leadership::resign).await
 }
 
-/// Counts what goes through a session, but for its own questions.
+/// Counts a session's traffic except the meter's own requests.
 struct Meter<'a> {
     world: &'a World,
     session: Session,
-    /// Cost of the observer's requests.
+    /// Cost of the meter's requests.
     own: Cost,
 }
 
@@ -37,7 +37,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Waits until nothing is under way, and returns all that has gone through so far.
+    /// Waits until nothing is in flight, and returns the traffic so far.
     async fn read(&mut self) -> Cost {
         loop {
             let before = self.world.traffic_of(&self.session);
@@ -63,7 +63,7 @@ fn since(before: Cost, after: Cost) -> Cost {
     (after.0 - before.0, after.1 - before.1, after.2 - before.2)
 }
 
-/// The cheapest hand-over in a line of this size: its cost for the candidates, and for an observer.
+/// The cheapest hand-over in a line of this size, for the candidates and for an observer.
 async fn cost_of_a_hand_over(world: &World, candidates: usize) -> [Cost; 2] {
     let client = world.client().await;
     let mut line = line(&client, candidates).await;
@@ -99,10 +99,10 @@ on_every_backend! {
             let each: Vec<_> = costs.iter().map(|cost| cost[who]).collect();
             assert_flat(&each, 16);
         }
-        // The resignation, on ZooKeeper a look of the next candidate, and its watch on its own znode.
+        // The resignation and the watch on the new leader's znode. On ZooKeeper the new leader also looks at the queue.
         let asked = if has_index { 2 } else { 3 };
         assert_eq!((costs[0][0].0, costs[0][0].1), (asked, 1), "{costs:?}");
-        // The observer reads the next leader; in memory it asks first which entry leads.
+        // The observer reads the next leader. In memory it first asks which entry leads.
         let looks = if has_index { 3 } else { 2 };
         assert_eq!((costs[0][1].0, costs[0][1].1), (looks, 1), "{costs:?}");
     }

@@ -1,4 +1,4 @@
-//! Sessions that expire: of leaders, of candidates and of observers.
+//! Expired sessions of leaders, candidates and observers.
 
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ on_every_backend! {
         let before = world.children().await;
         let other = stand(&world, &election(&world).await, "other").await;
         world.expire(one.client()).await.unwrap();
-        // One of the first two leads on; the other one's entry gives way to one behind the third.
+        // One of the first two still leads. The other one's entry is replaced by one behind the third.
         let is_back = |names: &[String]| {
             let kept = names.iter().filter(|name| before.contains(name));
             names.len() == 3 && kept.count() == 1

@@ -1,4 +1,4 @@
-//! Known bugs of other elections, one test for each; docs/known-bugs.md is the table.
+//! A test for each known bug of other elections, listed in docs/known-bugs.md.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ on_every_backend! {
             }
         });
         one.state().wait_for(|role| role == Role::Candidate).await.unwrap();
-        // It may have been reaped already.
+        // The server may have removed it already.
         let _ = world.observing().await.delete(&path(LOCK), None).await;
         world.reconnect(one.client());
         assert!(terms.recv().await.unwrap().is_held());
@@ -56,7 +56,7 @@ on_every_backend! {
             world.reconnect(two.client());
             world.reconnect(one.client());
         }
-        // Both have looked since: their requests after it are answered.
+        // Both have looked since, because their later requests are answered.
         for client in [one.client(), two.client()] {
             client.current_session().exists(&path(LOCK)).await.unwrap();
         }
@@ -99,7 +99,7 @@ on_every_backend! {
         assert_eq!(old.lost().await, LostReason::LeaseExpired);
         assert_eq!(one.state().current(), Role::Bystander);
         world.reconnect(one.client());
-        // The session may or may not have survived: in either case the new leadership is another znode.
+        // The session may have survived. Either way the new leadership has another znode.
         let new = loop {
             match one.campaign("new").await {
                 Ok(leadership) => break leadership,
@@ -110,7 +110,7 @@ on_every_backend! {
         assert_eq!(one.state().current(), Role::Leader { epoch: new.epoch() });
     }
 
-    // Every latch that tells of its loss by a callback.
+    // Every latch that reports a loss only by a callback.
     async fn the_old_leader_goes_on_when_the_next_one_leads(env: Env) {
         let world = World::new(env).await;
         let mut gate = FencingGate::default();
@@ -121,7 +121,7 @@ on_every_backend! {
         let campaign = stand(&world, &election(&world).await, "next").await;
         world.pause(one.client());
         let next = elected(campaign).await;
-        // At the first look, before anything is heard.
+        // Known at the first check, before any event arrives.
         assert!(!stopped.is_held() && !state.current().is_leader());
         gate.admit(next.epoch()).unwrap();
         assert!(gate.admit(stopped.epoch()).is_err());

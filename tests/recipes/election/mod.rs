@@ -16,18 +16,17 @@ use tokio::task::JoinHandle;
 
 use crate::common::*;
 
-/// A session that ends soon when it is not heard of.
+/// A short session timeout.
 const BRIEF: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// A campaign in a task.
 type Campaign = JoinHandle<Result<Leadership, LockError>>;
 
-/// Returns the election, for a new client.
+/// Returns the election for a new client.
 async fn election(world: &World) -> Election {
     Election::new(&world.client().await, LOCK).unwrap()
 }
 
-/// Stands for election, and returns when the candidate is in the line.
+/// Starts a campaign, and returns once the candidate is in line.
 async fn stand(world: &World, election: &Election, data: &str) -> Campaign {
     let (election, data) = (election.clone(), data.to_owned());
     let options = LockOptions::new();
@@ -39,7 +38,7 @@ async fn elected(campaign: Campaign) -> Leadership {
     campaign.await.unwrap().unwrap()
 }
 
-/// Waits until nothing of this client's is in the line, nor on its way there.
+/// Waits until this client has nothing in the line or on its way there.
 async fn until_swept(world: &World, client: &Client) {
     until_carried_out(client, &path(LOCK)).await;
     world.until_count(0).await;
@@ -49,7 +48,7 @@ async fn next(changes: &mut LeaderChanges) -> LeaderChange {
     changes.next().await.expect("the stream goes on").unwrap()
 }
 
-/// Reads changes until one shows a leader with these data, or none.
+/// Reads changes until one shows a leader with this data, or none.
 async fn until_shown(changes: &mut LeaderChanges, wanted: Option<&str>) -> LeaderChange {
     loop {
         let change = next(changes).await;

@@ -1,4 +1,4 @@
-//! An election beside its model: a queue whose head leads.
+//! Compares an election with its model, a queue whose head leads.
 
 use lockkeeper::Guard;
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ enum Operation {
     SetData,
 }
 
-/// A candidate's data are its label.
+/// A candidate's data is its label.
 impl Queued for Election {
     type Kind = ();
     type Held = Leadership;
@@ -59,7 +59,7 @@ impl Queued for Election {
 struct Scene {
     line: Line<Election>,
     changes: LeaderChanges,
-    /// The data that an observer was shown last.
+    /// The data last shown to an observer.
     shown: Option<String>,
 }
 
@@ -71,7 +71,7 @@ impl Model for Scene {
             8 => wait(Just(()), 0.25),
             // A waiter gives up.
             2 => leave(1..9, 0.0),
-            // The leader resigns, or is dropped.
+            // The leader resigns or is dropped.
             4 => leave(0..1, 0.25),
             1 => drop_at(0..1),
             1 => expire(),

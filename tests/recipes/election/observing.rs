@@ -1,4 +1,4 @@
-//! Observers of an election, which are no candidates.
+//! Observers of an election that are not candidates.
 
 use lockkeeper::{ConnectOptions, LeaderChange};
 use lockkeeper_store::CreateMode;
@@ -170,7 +170,7 @@ on_every_backend! {
             until_shown(&mut changes, Some(term)).await;
             leadership.resign().await.unwrap();
             assert_eq!(next(&mut changes).await, LeaderChange::Vacant);
-            // It may have been reaped already.
+            // The server may have removed it already.
             let _ = world.observing().await.delete(&path(LOCK), None).await;
         }
     }

@@ -1,4 +1,4 @@
-//! [`Election::run`]: leading whenever one can.
+//! [`Election::run`], which leads whenever it can.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::*;
 
 type Run = JoinHandle<Result<(), LockError>>;
 
-/// Runs without an end, and tells each term as it begins.
+/// Runs forever and reports each term as it starts.
 fn run(election: &Election, data: &str) -> (Run, mpsc::UnboundedReceiver<Arc<Leadership>>) {
     let (began, terms) = mpsc::unbounded_channel();
     let (election, data) = (election.clone(), data.to_owned());
@@ -44,7 +44,7 @@ on_every_backend! {
         });
         assert_eq!(output.await.unwrap(), "at work");
         assert!(world.children().await.is_empty(), "the resignation is confirmed");
-        // Although the program has kept a share of the leadership.
+        // Even though the program kept a share of the leadership.
         let kept = kept.unwrap();
         assert!(!kept.is_held());
         assert_eq!(kept.lost().await, LostReason::Released);
@@ -67,7 +67,7 @@ on_every_backend! {
             match loss {
                 "expired" => world.expire(one.client()).await.unwrap(),
                 "revoked" => world.revoke(term.path()).await,
-                // Of the session alone: the client opens another.
+                // Close only the session. The client opens another.
                 "session closed" => session.close().await.unwrap(),
                 _ => {}
             }
@@ -152,7 +152,7 @@ on_every_backend! {
                         if term == 3 {
                             return Ok::<_, LockError>(term);
                         }
-                        // Nothing but requests, so that one of them is refused before anything else.
+                        // Sends only requests, so that the loss is noticed by a refused one.
                         loop {
                             writes += 1;
                             leadership.set_data(writes.to_string()).await?;
@@ -171,7 +171,7 @@ on_every_backend! {
                 }
             }
             world.expire(one.client()).await.unwrap();
-            // An observer may miss the moment without a leader, and see the next term at once.
+            // An observer may miss the gap and see the next term immediately.
             while let LeaderChange::DataChanged(_) = next(&mut changes).await {}
         }
         assert_eq!(running.await.unwrap().unwrap(), Ok(3));
@@ -234,7 +234,7 @@ on_every_backend! {
     }
 }
 
-/// Opens sessions, but for some times when it is told not to.
+/// Opens sessions, but refuses some on request.
 #[derive(Debug)]
 struct Moody {
     inner: Arc<dyn Connector>,
@@ -269,7 +269,7 @@ impl Connector for Moody {
     }
 }
 
-/// A store in virtual time that opens no sessions now and then.
+/// A store in virtual time that sometimes opens no sessions.
 struct Scene {
     store: TestStore,
     moody: Arc<Moody>,
@@ -292,8 +292,7 @@ impl Scene {
         Self { store, moody, one }
     }
 
-    /// Expires the session, has so many attempts to open another refused, and answers the pauses
-    /// between all attempts.
+    /// Expires the session, refuses this many attempts to open another, and returns the pauses between all attempts.
     async fn fail(&self, times: usize) -> Vec<Duration> {
         self.moody.refuse.store(times, Ordering::Relaxed);
         self.moody.asked.lock().clear();
@@ -327,7 +326,7 @@ async fn failed_attempts_are_repeated_after_growing_pauses() {
         let pauses = scene.fail(14).await;
         assert_eq!(pauses.len(), 14);
         for (failure, pause) in pauses.iter().enumerate() {
-            // A term that was won in between has the pauses start from the first again.
+            // A term won in between restarts the pauses from the first.
             let full = Duration::from_millis(100 << failure).min(Duration::from_secs(30));
             assert!(
                 (full / 2..=full).contains(pause),
@@ -367,7 +366,7 @@ async fn an_observer_tries_again_where_no_session_is_to_be_had() {
     assert_eq!(scene.moody.asked.lock().len(), 6);
 }
 
-/// Two candidates of one client whose session expires over and over lead in turn, and time goes on.
+/// Two candidates of one client take turns and their session keeps expiring. Time must advance.
 #[tokio::test]
 async fn sessions_that_end_at_once_make_no_busy_loop() {
     let scene = Scene::new().await;
@@ -380,7 +379,7 @@ async fn sessions_that_end_at_once_make_no_busy_loop() {
     scene.store.settle().await;
     let began = scene.store.clock().now();
     for _ in 0..12 {
-        // Whenever it stands again, its session ends again.
+        // Ends its session every time it stands again.
         let asked = scene.moody.asked.lock().len();
         scene.store.expire(scene.one.client()).await.unwrap();
         let again = async {

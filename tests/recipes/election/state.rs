@@ -1,4 +1,4 @@
-//! The part that an election object plays itself.
+//! The role of an election object itself.
 
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
@@ -10,7 +10,7 @@ use testkit::on_every_backend;
 
 use super::*;
 
-/// Returns the changes of the state, until it is as wanted.
+/// Returns the changes up to this role.
 async fn roles_until(state: &mut ElectionState, last: Role) -> Vec<Role> {
     let mut roles = Vec::new();
     while roles.last() != Some(&last) {
@@ -120,8 +120,8 @@ on_every_backend! {
     }
 }
 
-/// In steps of virtual time, through a pause of the client: whenever the leadership can no longer be
-/// believed in, the state says so at the same moment.
+/// In virtual time, through a pause of the client: the state reports the loss in the same moment in which the lease
+/// ends.
 #[tokio::test]
 async fn a_state_never_says_leader_when_the_leadership_is_lost() {
     let store = TestStore::new();
@@ -143,7 +143,7 @@ async fn a_state_never_says_leader_when_the_leadership_is_lost() {
             "step {step}"
         );
         was_leader += usize::from(leadership.is_held());
-        // No task has run since: the state is computed from the clock itself.
+        // No task has run since, so the state is computed from the clock.
         store.clock().advance(step_length);
         assert_eq!(
             state.current().is_leader(),
@@ -157,7 +157,7 @@ async fn a_state_never_says_leader_when_the_leadership_is_lost() {
     assert_eq!(state.current(), Role::Bystander);
 }
 
-/// A waker, as that of a task which owns another handle to the same state.
+/// A waker that owns another handle to the same state, like a task's waker might.
 struct Owner(#[expect(dead_code, reason = "it is only dropped")] ElectionState);
 
 impl Wake for Owner {
@@ -167,7 +167,7 @@ impl Wake for Owner {
 #[test]
 fn a_waker_that_is_dropped_may_drop_another_state() {
     let (ended, end) = std::sync::mpsc::channel();
-    // On another thread, since a deadlock would block this one for ever.
+    // On another thread, because a deadlock would block this one forever.
     std::thread::spawn(move || {
         let client = pollster::block_on(lockkeeper::connect("memory:election-wakers")).unwrap();
         let election = lockkeeper::Election::new(&client, "/election").unwrap();
@@ -178,7 +178,7 @@ fn a_waker_that_is_dropped_may_drop_another_state() {
             assert!(changed.poll(&mut Context::from_waker(waker)).is_pending());
         };
         poll(&mut state, &owner());
-        // The next one takes the waker's place.
+        // The next one replaces the waker.
         poll(&mut state, &owner());
         drop(state);
         ended.send(()).unwrap();

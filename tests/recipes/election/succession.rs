@@ -1,4 +1,4 @@
-//! Leaders, their successors, and the data of a leader.
+//! Leaders, their successors and a leader's data.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use testkit::on_every_backend;
 use super::*;
 use crate::harness::cancel::{at_every_point, cancelled_behind};
 
-/// Losses of each campaign on the way: first requests, then replies.
+/// Lost messages of each campaign: requests, then replies.
 const LOSSES: [Losses; 6] = [
     (&[], &[]),
     (&[RequestKind::Enqueue], &[]),
@@ -27,7 +27,8 @@ const LOSSES: [Losses; 6] = [
     (&[], &[RequestKind::GetPredecessor, RequestKind::MultiRead]),
 ];
 
-/// Cancels a campaign after so many polls, behind a leader that resigns once both stand. Returns true if it was won.
+/// Cancels a campaign after this many polls, behind a leader that resigns once both are in line. Returns true if it was
+/// won.
 async fn cancelled_after(world: &World, losses: Losses, polls: usize) -> bool {
     let leader = election(world).await.campaign("first").await.unwrap();
     let candidate = election(world).await;
@@ -183,7 +184,7 @@ on_every_backend! {
         let metadata = leader.metadata.unwrap();
         assert_eq!((metadata.label.as_deref(), metadata.kept_alive), (Some("billing"), Some(1)));
 
-        // Of two concurrent changes the later call wins, whatever is lost.
+        // Of two concurrent changes, the later call wins whatever is lost.
         world.lose_request(one.client(), RequestKind::SetData);
         let (earlier, later) = tokio::join!(leadership.set_data("a"), leadership.set_data("b"));
         assert_eq!((earlier, later), (Ok(()), Ok(())));
@@ -216,7 +217,7 @@ on_every_backend! {
         }
     }
 
-    // Curator's LeaderLatch writes the participant's id as it is.
+    // Curator's LeaderLatch writes the participant's id verbatim.
     async fn a_foreign_leader_is_shown_as_such(env: Env) {
         let world = World::new(env).await;
         world.make(LOCK).await;

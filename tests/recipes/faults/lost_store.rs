@@ -1,5 +1,5 @@
-//! A server that comes back with an empty store: its clients learn that their sessions are over, and lock nothing in the
-//! other store, whose fencing tokens do not compare with those that they have used.
+//! A server restarts with an empty store. Its clients learn that their sessions are over. They lock nothing in the
+//! other store, because its fencing tokens do not compare with theirs.
 
 use std::env;
 use std::net::SocketAddr;
@@ -71,8 +71,8 @@ async fn a_lost_store_ends_its_sessions() {
 
         block_in_place(|| server.kill());
         let _server = block_in_place(|| serve(&folder.path().join("second"), address));
-        // A store that began within the same moments has assigned fewer numbers than the client has seen, and refuses the
-        // session without a word of its end.
+        // A store started within the same moments has assigned fewer numbers than the client has seen. It refuses the
+        // session without reporting its end.
         let reason = held.lost().await;
         let reasons = [LostReason::SessionExpired, LostReason::LeaseExpired];
         assert!(reasons.contains(&reason), "{reason}");
@@ -80,7 +80,7 @@ async fn a_lost_store_ends_its_sessions() {
         let refused = waiting.await.unwrap().unwrap_err();
         assert!(refused.is_session_end(), "{refused}");
 
-        // Both were clients of the store that is gone.
+        // Both were clients of the lost store.
         for lost in [holder, waiter] {
             let refused = Mutex::new(&lost, LOCK).unwrap().lock().await.unwrap_err();
             let is_other = matches!(&refused, LockError::Store(Error::StoreChanged { .. }));

@@ -1,4 +1,4 @@
-//! Locks over `lockkeeper://` while connections are hurt at every byte, and after the server has lost its store.
+//! Locks over `lockkeeper://` with faults at every byte of the connection, and after the server has lost its store.
 
 mod lost_store;
 mod script;

@@ -1,6 +1,6 @@
-//! A script whose connection is hurt after each single byte of either direction: a client connects, waits behind a
-//! holder, is handed the lock, and releases or drops it. Whatever byte was the last, it is handed the lock in its one
-//! session, and nothing of it is left in the queue.
+//! Faults after each byte of either direction: a client connects, waits behind a holder, is granted the lock, and
+//! releases or drops it. Whichever byte was last, it is granted the lock in its one session and leaves nothing in the
+//! queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use tokio::task::JoinSet;
 
 use crate::common::*;
 
-/// Runs that go on at the same time.
+/// Concurrent runs.
 const TOGETHER: usize = 16;
 
-/// Bytes beyond the last of an unhurt run: names and numbers may be longer in a later one.
+/// Bytes tried beyond the end of a run without faults, because names and numbers may be longer in another run.
 const SPARE: usize = 16;
 
-/// Shorter than a session of [`LONG`]: what still waits then would wait for ever.
+/// Shorter than a session of [`LONG`], so anything still waiting would wait forever.
 const PATIENCE: Duration = Duration::from_secs(50);
 
-/// A session that notices a silent connection soon.
+/// A session that soon notices a silent connection.
 const SHORT: Duration = Duration::from_secs(4);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,7 +49,7 @@ impl Run {
     };
 }
 
-/// A served store, and a client of it without a proxy.
+/// A served store, and a client without a proxy.
 struct Place {
     env: Env,
     observer: Client,
@@ -64,12 +64,12 @@ impl Place {
         let options = ConnectOptions::new().session_timeout(LONG);
         let observer = env.client_with(options).await;
         let place = Self { env, observer };
-        // The first client of a store creates what the later ones find.
+        // The first client of a store creates what later ones find.
         place.carry_out(Run::UNHURT, 0).await;
         place
     }
 
-    /// Carries the script out, and returns the bytes that its first connection has carried.
+    /// Runs the script. Returns the bytes carried by its first connection.
     async fn carry_out(&self, run: Run, number: usize) -> [usize; 2] {
         let at = format!("/lock/script-{number:06}");
         let session = self.observer.session().await.unwrap();
@@ -106,7 +106,7 @@ impl Place {
         let after = direct.lock().await.unwrap();
         assert!(after.fencing_token() > token);
         after.release().await.unwrap();
-        // The client's session lives: its end removes nothing of what it may have left behind.
+        // The session is alive, so its end has not removed anything that was left behind.
         until(&session, &at, <[String]>::is_empty).await;
         client.session().await.unwrap();
         assert_eq!(client.current_session().id(), id, "a session was lost");
@@ -129,7 +129,7 @@ impl Place {
     }
 }
 
-/// All events of a wait and its guard, both of which are over.
+/// Returns all events of a finished wait and guard.
 async fn told(events: &mut LockEvents) -> Vec<LockEvent> {
     let mut told = Vec::new();
     while let Some(event) = events.next().await {
@@ -138,7 +138,7 @@ async fn told(events: &mut LockEvents) -> Vec<LockEvent> {
     told
 }
 
-/// Fails unless these are the events of one wait, one grant and one release, with whole suspensions in between.
+/// Asserts the events of one wait, one grant and one release, with complete suspensions in between.
 fn check(events: &[LockEvent]) {
     let (mut is_held, mut is_suspended, mut is_over) = (false, false, false);
     for event in events {
@@ -158,7 +158,7 @@ fn check(events: &[LockEvent]) {
     assert!(is_over, "{events:?}");
 }
 
-/// Carries out the script for each of these, several at a time, and fails with all that failed.
+/// Runs the script for each of these, several at a time, and reports all failures.
 async fn carry_out_all(place: Place, runs: Vec<Run>) {
     let count = runs.len();
     let place = Arc::new(place);
@@ -189,14 +189,14 @@ async fn carry_out_all(place: Place, runs: Vec<Run>) {
     );
 }
 
-/// Every byte of each direction once, or with each of these hurts.
+/// Every byte of each direction, once or with each of these faults.
 async fn every_byte(place: &Place, hurts: &[Hurt], timeout: Duration) -> Vec<Run> {
     let carried = place.carry_out(Run::UNHURT, 0).await;
     report(format_args!("{carried:?} bytes of the script's connection"));
     let mut runs = Vec::new();
     for direction in [Direction::ToServer, Direction::ToClient] {
         for after in 0..=carried[direction as usize] + SPARE {
-            // A run of a few choices each: all of them with ten times the count.
+            // Each byte gets only a few choices, or all with ten times the count.
             for choice in 0..scaled(1).min(2 * hurts.len() as u64) as usize {
                 let choice = after + choice;
                 let leave = [Leave::Release, Leave::Drop][choice / hurts.len() % 2];
@@ -225,7 +225,7 @@ async fn a_cut_after_any_byte_loses_no_entry_and_no_release() {
     carry_out_all(place, runs).await;
 }
 
-/// The client finds out by itself, after two thirds of its timeout.
+/// The client notices on its own after two thirds of its timeout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silence_after_any_byte_loses_no_entry_and_no_release() {
     within_reason(async {
@@ -240,7 +240,7 @@ async fn a_silence_after_any_byte_loses_no_entry_and_no_release() {
     .await;
 }
 
-/// The same script by a client of ZooKeeper's, at some of the bytes.
+/// The same script with a ZooKeeper client, at some of the bytes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_foreign_client_loses_no_entry_and_no_release() {
     let place = Place::of(Env::foreign().await).await;

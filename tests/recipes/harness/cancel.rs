@@ -1,17 +1,16 @@
-//! Waits that are cancelled at every point: after their first poll, after their second, and so on.
+//! Cancels waits at every point: after the first poll, after the second, and so on.
 
 use std::pin::pin;
 
 use crate::common::polled;
 
-/// Runs `attempt` with ever more polls, until it says that its wait ended before it was cancelled. Returns the number
-/// of polls of that one.
+/// Runs `attempt` with more and more polls, until it reports that its wait ended before it was cancelled. Returns its
+/// number of polls.
 pub(crate) async fn at_every_point(attempt: impl AsyncFn(usize) -> bool) -> usize {
     let mut polls = 1;
     loop {
         match attempt(polls).await {
-            // On a machine that stood still the answers may overtake the very first poll: then there was no point to
-            // cancel at, this time.
+            // If the machine stalls, the answers may overtake the first poll, and there is no point to cancel at.
             true if polls == 1 => {}
             true => return polls,
             false => polls += 1,
@@ -19,8 +18,7 @@ pub(crate) async fn at_every_point(attempt: impl AsyncFn(usize) -> bool) -> usiz
     }
 }
 
-/// Polls a wait at most this often. The holder in its way is let go once the wait has `joined` the queue, or has
-/// ended.
+/// Polls a wait at most this often. Releases the holder once the wait has `joined` the queue or has ended.
 pub(crate) async fn cancelled_behind<T>(
     wait: impl Future<Output = T>,
     polls: usize,

@@ -1,4 +1,4 @@
-//! Costs of a recipe: requests, events and bytes of a session, and the hand-overs of a long queue.
+//! Costs of a recipe: a session's requests, events and bytes, and hand-overs of a long queue.
 
 use lockkeeper::testing::{RequestKind, Traffic};
 use lockkeeper::{LockError, Session};
@@ -10,12 +10,12 @@ use crate::common::*;
 /// Queue lengths at which a hand-over must cost the same.
 pub(crate) const SIZES: [usize; 3] = [2, 100, 1_000];
 
-/// Returns those queue lengths. A lent client is not tried with the longest, which takes it over a minute.
+/// Returns these lengths. Skips the longest for a lent client, which takes over a minute with it.
 pub(crate) fn sizes(env: &Env) -> &'static [usize] {
     if env.is_lent() { &SIZES[..2] } else { &SIZES }
 }
 
-/// Number of hand-overs that are measured: a renewal of the session may fall into one of them.
+/// Number of measured hand-overs. One of them may contain a renewal of the session.
 pub(crate) const HAND_OVERS: usize = 5;
 
 /// Requests, events and bytes.
@@ -29,8 +29,8 @@ pub(crate) fn cost(traffic: Traffic) -> Cost {
     )
 }
 
-/// Fails unless all cost as many requests and events, and as many bytes but for these: the numbers in names and
-/// marks have more digits in a longer queue. Returns the requests and events.
+/// Asserts that all costs have equal requests and events, and equal bytes except for this many more digits in names and
+/// marks. Returns the requests and events.
 pub(crate) fn assert_flat(costs: &[Cost], digits: u64) -> (u64, u64) {
     let (requests, events, bytes) = costs[0];
     for cost in costs {
@@ -40,7 +40,7 @@ pub(crate) fn assert_flat(costs: &[Cost], digits: u64) -> (u64, u64) {
     (requests, events)
 }
 
-/// Waits until no request of a session is under way, and returns its traffic so far.
+/// Waits until no request of a session is in flight, and returns its traffic so far.
 pub(crate) async fn quiet(world: &World, session: &Session) -> Traffic {
     loop {
         let before = world.traffic_of(session);
@@ -59,14 +59,14 @@ pub(crate) async fn quiet(world: &World, session: &Session) -> Traffic {
     }
 }
 
-/// Waiters of one session in a known order, and the guards that are held before them.
+/// Waiters of one session in a known order, and the guards held before them.
 pub(crate) struct Queue<H> {
     pub(crate) held: Vec<H>,
     grants: mpsc::UnboundedReceiver<Result<H, LockError>>,
 }
 
 impl<H: Send + 'static> Queue<H> {
-    /// Starts these waits, and returns when each stands in the queue at this path.
+    /// Starts these waits, and returns once each is in the queue at this path.
     pub(crate) async fn of<F>(
         session: &Session,
         at: &str,
@@ -80,22 +80,21 @@ impl<H: Send + 'static> Queue<H> {
         let mut queued = children(session, at).await.len();
         for wait in waits {
             let send = send.clone();
-            // At the end of the test the receiver is gone, and the grant is dropped.
+            // When the test ends, the receiver is gone and the grant is dropped.
             tokio::spawn(async move { send.send(wait.await).map_err(drop) });
             queued += 1;
-            // Tasks run in the order of their spawning, and so do the requests of one session.
+            // Tasks run in the order of spawning, and so do the requests of one session.
             tokio::task::yield_now().await;
         }
         until(session, at, |names| names.len() == queued).await;
         Self { held, grants }
     }
 
-    /// Waits for the next grant.
     pub(crate) async fn next(&mut self) -> H {
         self.grants.recv().await.unwrap().unwrap()
     }
 
-    /// Releases the oldest guard, and waits for the next grant.
+    /// Releases the oldest guard and waits for the next grant.
     pub(crate) async fn hand_over<R>(&mut self, release: impl FnOnce(H) -> R)
     where
         R: Future<Output = Result<(), LockError>>,
@@ -105,7 +104,7 @@ impl<H: Send + 'static> Queue<H> {
         self.held.push(next);
     }
 
-    /// Hands over twice: the first holder has not waited, and leaves no mark.
+    /// Hands over twice, because the first holder has not waited and leaves no mark.
     pub(crate) async fn warmed_up<R>(mut self, release: impl Fn(H) -> R) -> Self
     where
         R: Future<Output = Result<(), LockError>>,

@@ -1,7 +1,7 @@
-//! Random operations of several clients, one after the other, on a recipe and on a sequential model of it.
-//! A sequence that fails is shortened, and shown.
+//! Random sequential operations of several clients, on a recipe and on a model of it. A failing sequence is shrunk and
+//! printed.
 //!
-//! A recipe supplies its [`Model`]; those in which contenders stand in one line build theirs on a [`Line`].
+//! A recipe supplies its [`Model`]. Recipes with a single queue build it on a [`Line`].
 
 mod line;
 
@@ -18,10 +18,10 @@ pub(crate) use line::{
     Line, Queued, State, Step, attempt, drop_at, expire, leave, reconnect, wait,
 };
 
-/// Number of clients in a run.
+/// Clients in a run.
 pub(crate) const CLIENTS: usize = 3;
 
-/// A sequential model, beside the recipe that it is a model of.
+/// A sequential model, together with its recipe.
 pub(crate) trait Model: Sized {
     type Operation: Debug;
 
@@ -38,12 +38,12 @@ pub(crate) trait Model: Sized {
     async fn end(self);
 }
 
-/// Carries out random operations on fresh stores, in so many cases.
+/// Runs `cases` random programs on fresh stores.
 pub(crate) fn check<M: Model>(cases: u64, env: impl AsyncFn() -> Env) {
     let config = ProptestConfig {
         cases: u32::try_from(scaled(cases)).unwrap(),
         failure_persistence: None,
-        // Each case starts a store, perhaps on a real server: shrinking must end within the test's time.
+        // Each case starts a store, perhaps on a real server, and shrinking must finish in time.
         max_shrink_iters: 200,
         ..ProptestConfig::default()
     };
@@ -66,8 +66,8 @@ pub(crate) fn check<M: Model>(cases: u64, env: impl AsyncFn() -> Env) {
     outcome.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Declares the tests of a model, one for each backend, each with its number of cases. `lent` is a
-/// ZooKeeper with a client of the crate zookeeper-client, `foreign` our server with such a client.
+/// Declares a model's tests, one per backend with its number of cases. `lent` is a ZooKeeper with a client of the crate
+/// zookeeper-client, and `foreign` is our server with such a client.
 macro_rules! model_tests {
     (
         $model:ty,
@@ -113,7 +113,6 @@ macro_rules! model_tests {
 }
 pub(crate) use model_tests;
 
-/// Opens the clients of a run.
 pub(crate) async fn clients(world: &World) -> Vec<Client> {
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
@@ -122,12 +121,12 @@ pub(crate) async fn clients(world: &World) -> Vec<Client> {
     clients
 }
 
-/// The labels of all entries of the queue, in order.
+/// Returns the labels of all entries in order.
 pub(crate) async fn labels(world: &World) -> Vec<String> {
     metadata_fields(world, |metadata| metadata.label).await
 }
 
-/// A field of the metadata of each entry of the queue, in order.
+/// Returns a metadata field of each entry in order.
 pub(crate) async fn metadata_fields(
     world: &World,
     field: impl Fn(LockMetadata) -> Option<String>,

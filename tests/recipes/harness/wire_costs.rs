@@ -1,4 +1,4 @@
-//! Costs of a recipe on the wire to a ZooKeeper: its frames, and their bytes.
+//! Costs of a recipe on the wire to a ZooKeeper: frames and bytes.
 
 use lockkeeper::{Client, ConnectOptions, LockError, Session, connect_with};
 use testkit::{Frame, Proxy, unique, zookeeper};
@@ -6,7 +6,7 @@ use testkit::{Frame, Proxy, unique, zookeeper};
 use super::costs::{HAND_OVERS, Queue, SIZES};
 use crate::common::*;
 
-/// Numbers of operations on the wire.
+/// Operation codes.
 pub(crate) mod op {
     pub(crate) const DELETE: i32 = 2;
     pub(crate) const EXISTS: i32 = 3;
@@ -27,7 +27,7 @@ pub(crate) async fn wired(proxy: &Proxy) -> Client {
 /// Returns the frames since the last call, without reads of a single znode.
 pub(crate) async fn frames(proxy: &Proxy, session: &Session) -> Vec<Frame> {
     const EVENT: i32 = -1;
-    // All before it has been counted when this is answered; itself it may have been or not.
+    // Once this is answered, everything before is counted. The request itself may not be.
     session.exists(&path(LOCK)).await.unwrap();
     let mut frames = proxy.take_frames();
     let asked = |frame: &&Frame| frame.to_server && frame.operation != op::EXISTS;
@@ -44,8 +44,8 @@ pub(crate) fn operations(frames: &[Frame]) -> Vec<i32> {
         .collect()
 }
 
-/// Fails unless the cheapest hand-over takes as many bytes on the wire to a ZooKeeper for each length of the queue, but
-/// for these: the numbers in names and marks have more digits in a longer queue.
+/// Asserts that the cheapest hand-over takes equal bytes on the wire for each queue length, except for this many more
+/// digits in names and marks.
 pub(crate) async fn assert_wire_bytes_flat<H, R>(
     queue: impl AsyncFn(&Client, usize) -> Queue<H>,
     release: impl Fn(H) -> R,
@@ -77,7 +77,7 @@ pub(crate) async fn assert_wire_bytes_flat<H, R>(
     );
 }
 
-/// Lets all waiters that were woken look, each by a few requests.
+/// Gives all woken waiters time to look, with a few requests each.
 async fn settle(session: &Session) {
     for _ in 0..20 {
         session.exists(&path(LOCK)).await.unwrap();

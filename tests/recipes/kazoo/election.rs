@@ -5,7 +5,7 @@ use crate::common::*;
 use crate::mixed::election::*;
 use crate::peer::beside_others;
 
-/// kazoo's election with a lock that is told of our names, and with one under Curator's names.
+/// kazoo's election with a lock configured with our names, and one under Curator's names.
 const ELECTIONS: [&str; 2] = ["election", "curator-election"];
 
 beside_others! {

@@ -1,5 +1,4 @@
-//! The script of docs/operating.md that moves a ZooKeeper's znodes to a served store, as it stands
-//! there, while locks are in use.
+//! Runs the script in docs/operating.md that moves a ZooKeeper's znodes to a served store, while locks are in use.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -20,14 +19,14 @@ const DOCS: &str = include_str!("../../../docs/operating.md");
 const TABLE: &str = "/lock/table";
 const QUOTA: &str = "/quota/geocoder";
 
-/// The block of the page that begins with the script's name.
+/// Extracts the script from the page.
 fn script() -> &'static str {
     let from = DOCS.find("# move.py").expect("the page has the script");
     let script = &DOCS[from..];
     &script[..script.find("```").expect("the block ends")]
 }
 
-/// Uses a lock of each kind, again and again.
+/// Uses a lock of each kind repeatedly.
 async fn use_locks(client: Client, done: Arc<AtomicBool>) {
     let mutex = Mutex::new(&client, LOCK).unwrap();
     let table = RwLock::new(&client, TABLE).unwrap();
@@ -39,7 +38,7 @@ async fn use_locks(client: Client, done: Arc<AtomicBool>) {
     }
 }
 
-/// All znodes with their data, those of the server itself apart.
+/// Returns all znodes with their data, except the server's own.
 async fn all(session: &Session) -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     let mut left = vec!["/".to_owned()];
@@ -77,7 +76,7 @@ async fn the_script_leaves_queues_and_the_id_where_they_are() {
         for _ in 0..4 {
             users.push(tokio::spawn(use_locks(source.client().await, done.clone())));
         }
-        // Each has been handed over, so there is something to copy wrongly.
+        // Each lock has been handed over, so its data could be copied wrongly.
         for lock in [LOCK, TABLE] {
             while !String::from_utf8_lossy(&read(&session, lock).await).contains("released") {
                 tokio::task::yield_now().await;
@@ -125,7 +124,7 @@ async fn the_script_leaves_queues_and_the_id_where_they_are() {
     .await;
 }
 
-/// The data of a znode; none of one that is not there now.
+/// Returns a znode's data, or nothing if it does not exist.
 async fn read(session: &Session, at: &str) -> Vec<u8> {
     let read = session.get_data(&path(at)).await;
     read.map(|(data, _)| data.to_vec()).unwrap_or_default()

@@ -13,7 +13,7 @@ beside_others! {
         a_queue_is_served_in_order(&world, &kazoo(&world), RENAMED).await;
     }
 
-    // Under kazoo's own names, too: `__lock__` keeps all of ours out.
+    // Also under kazoo's own names, because `__lock__` keeps all of ours out.
     async fn a_writer_is_alone(world: World, sides in [RENAMED, ["read", "write"]]) {
         world.make(LOCK).await;
         a_writer_is_always_alone(&world, &kazoo(&world), sides).await;
@@ -33,7 +33,7 @@ beside_others! {
         let mut theirs = process.contender("kazoo", "read", LOCK).await;
         theirs.acquire().await;
         ours.release().await.unwrap();
-        // Ours takes `__rlock__` for one that holds alone.
+        // Our lock takes `__rlock__` for an exclusive holder.
         let waiter = queue_reader(&world).await;
         assert!(rwlock(&world).await.try_read().await.unwrap().is_none());
         theirs.release().await;

@@ -1,4 +1,4 @@
-//! `lock_all`: order, exclusion, freedom from deadlocks, and refusals.
+//! `lock_all`: order, exclusion, no deadlocks, and refusals.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use testkit::{Random, on_every_backend, scaled};
 
 use super::*;
 
-/// Resource behind a lock: one holder at a time, with growing tokens.
+/// Resource behind a lock: one holder at a time, with increasing tokens.
 #[derive(Default)]
 struct Account {
     is_in_use: AtomicBool,
@@ -29,7 +29,7 @@ impl Account {
     }
 }
 
-/// A handful of numbers below `bound`, each once, in an order of the seed's own.
+/// Returns a few distinct numbers below `bound` in a seeded order.
 fn subset(seed: u64, bound: usize) -> Vec<usize> {
     let mut random = Random(seed);
     let mut numbers: Vec<_> = (0..bound).collect();
@@ -97,7 +97,7 @@ on_every_backend! {
         assert!(!single.is_finished() && !ca.is_finished());
         ab.release().await.unwrap();
         let single = granted(single).await;
-        // At /many/c it is first already, but not at /many/a.
+        // It is first at /many/c already, but not at /many/a.
         assert!(!ca.is_finished());
         single.release().await.unwrap();
         let ca = all_granted(ca).await;
@@ -188,7 +188,7 @@ on_every_backend! {
             match lock_all(&client, keys(count)).await {
                 Ok(guard) => break guard,
                 Err(LockError::BatchTooLarge { bytes, limit, .. }) => {
-                    // As many less as are too many.
+                    // Reduce by the excess.
                     count -= (bytes - limit).div_ceil(bytes / count);
                 }
                 Err(error) => panic!("{error}"),

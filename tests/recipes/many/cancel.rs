@@ -1,4 +1,4 @@
-//! A batch that is cancelled at any point leaves nothing in any queue, with and without lost answers.
+//! A batch cancelled at any point leaves nothing in any queue, with and without lost answers.
 
 use lockkeeper::{lock_each, try_lock_many};
 use testkit::on_every_backend;
@@ -6,7 +6,7 @@ use testkit::on_every_backend;
 use super::*;
 use crate::harness::cancel::{at_every_point, cancelled_behind};
 
-/// A lost multi, a lost look after it, and a lost clean-up, in every combination that differs.
+/// Every distinct combination of a lost multi, a lost look after it and a lost clean-up.
 const LOSSES: [Losses; 10] = [
     (&[], &[]),
     (&[RequestKind::Multi], &[]),

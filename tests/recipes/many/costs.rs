@@ -1,4 +1,4 @@
-//! Several locks: few round trips however many they are, and hand-overs that cost the same however many wait.
+//! Several locks take few round trips, however many they are. Hand-overs cost the same however many wait.
 
 use lockkeeper::Mutex;
 use testkit::on_every_backend;
@@ -6,7 +6,7 @@ use testkit::on_every_backend;
 use super::*;
 use crate::harness::costs::{Cost, HAND_OVERS, Queue, assert_flat, cost, quiet, sizes};
 
-/// The cheapest hand-over of two locks at which so many wait.
+/// The cheapest hand-over of two locks with this many waiters.
 async fn cost_of_a_hand_over(world: &World, waiters: usize) -> Cost {
     const TWO: [&str; 2] = ["/many/a", "/many/b"];
     let client = world.client().await;
@@ -41,7 +41,7 @@ on_every_backend! {
         let client = world.client().await;
         for count in [1, 2, 50] {
             let keys: Vec<_> = (0..count).map(|n| format!("/cost/{n}")).collect();
-            // Queues that stay: an empty container may be reaped at any moment.
+            // Keeps the queues, because an empty container may be removed at any moment.
             for key in &keys {
                 world.make(key).await;
             }
@@ -50,9 +50,9 @@ on_every_backend! {
             let cost = world.traffic_of(&client) - before;
             assert_eq!(cost.requests(RequestKind::Multi), 1);
             match world.env.is_zookeeper() {
-                // Each queue is asked about, all at the same time.
+                // Asks about each queue, concurrently.
                 false => assert_eq!(cost.requests(RequestKind::Any), 1 + count),
-                // 3.8 does not say the zxid of the multi, which is read together with the lists.
+                // 3.8 does not return the multi's zxid, so it is read together with the lists.
                 true => {
                     assert_eq!(cost.requests(RequestKind::MultiRead), 1);
                     assert_eq!(cost.requests(RequestKind::Any), 2);
@@ -72,7 +72,7 @@ on_every_backend! {
         let keys: Vec<_> = (0..10).map(|n| format!("/cost/{n}")).collect();
         let guard = lock_all(&client, &keys).await.unwrap();
         let cost = world.traffic_of(&client) - before;
-        // Refused, looked at, made with the parent of all, repeated.
+        // The multi is refused, the client looks and creates the common parent, and repeats it.
         assert_eq!(cost.requests(RequestKind::Multi), 2);
         assert!(cost.requests(RequestKind::Create) <= 3 * 10, "{cost:?}");
         guard.release().await.unwrap();
@@ -109,7 +109,7 @@ on_every_backend! {
     async fn a_try_costs_one_look_and_one_entry(env: Env) {
         let world = World::new(env).await;
         let client = world.client().await;
-        // Queues that stay: an empty container may be reaped at any moment.
+        // Keeps the queues, because an empty container may be removed at any moment.
         for key in KEYS {
             world.make(key).await;
         }

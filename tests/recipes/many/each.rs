@@ -1,11 +1,11 @@
-//! `lock_each`: each as it is granted, and nothing of those that were not waited for.
+//! `lock_each`: yields each lock as it is granted, and leaves nothing of locks that were not waited for.
 
 use lockkeeper::{LockPath, LostReason, Mutex, lock_each, lock_each_with};
 use testkit::on_every_backend;
 
 use super::*;
 
-/// The next one that the stream yields.
+/// Returns the stream's next lock.
 async fn next(each: &mut lockkeeper::LockEach) -> (String, lockkeeper::Guard) {
     let (key, guard) = each.next().await.unwrap().unwrap();
     (LockPath::to_string(&key), guard)
@@ -87,7 +87,7 @@ on_every_backend! {
                         lock_all(&client, keys.clone()).await.unwrap().release().await.unwrap();
                         continue;
                     }
-                    // All guards are kept until the last has come.
+                    // All guards are kept until the last one is granted.
                     let mut each = lock_each(&client, keys.clone()).unwrap();
                     let mut guards = Vec::new();
                     while let Some(granted) = each.next().await {

@@ -1,4 +1,4 @@
-//! A failure half way, at whichever lock, leaves nothing anywhere; and a lost answer is no failure.
+//! A failure half way, at any lock, leaves nothing anywhere. A lost answer is not a failure.
 
 use lockkeeper::{LostReason, Mutex};
 use lockkeeper_store::CreateMode;
@@ -6,7 +6,7 @@ use testkit::on_every_backend;
 
 use super::*;
 
-/// Every answer that is lost on the way to the grant of free locks.
+/// Every answer that can be lost while free locks are granted.
 const LOSSES: [Losses; 8] = [
     (&[RequestKind::Multi], &[]),
     (&[], &[RequestKind::Multi]),
@@ -108,7 +108,7 @@ on_every_backend! {
         let holder = holder.lock().await.unwrap();
         let client = world.client().await;
         let waiting = world.queue_up_all(&client, &KEYS).await;
-        // The batch is first there, and has seen it.
+        // The batch is first there and has seen it.
         until_idle(&world, &client).await;
         let session = world.observing().await;
         let first = children(&session, KEYS[0]).await.remove(0);
@@ -152,7 +152,7 @@ on_every_backend! {
     }
 }
 
-/// Waits until nothing is under way in a client's session.
+/// Waits until nothing is in flight in a client's session.
 async fn until_idle(world: &World, client: &Client) {
     let session = client.current_session();
     loop {
@@ -166,7 +166,7 @@ async fn until_idle(world: &World, client: &Client) {
     }
 }
 
-/// In virtual time: a timeout that started again at the second lock would end after 16 seconds.
+/// In virtual time. A timeout restarted at the second lock would end after 16 seconds.
 #[tokio::test]
 async fn the_timeout_is_given_in_full_to_each_lock() {
     let seconds = Duration::from_secs;

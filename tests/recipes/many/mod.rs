@@ -1,4 +1,4 @@
-//! Several locks at once.
+//! Several locks in one call.
 
 mod all;
 
@@ -19,14 +19,13 @@ use tokio::task::JoinHandle;
 
 use crate::common::*;
 
-/// The locks of most tests. Their common parent is missing at first.
+/// The locks of most tests. Their common parent does not exist at first.
 const KEYS: [&str; 3] = ["/many/a", "/many/b", "/many/c"];
 
-/// A wait for several locks, in a task.
 type Waiting = JoinHandle<Result<MultiGuard, LockError>>;
 
 impl World {
-    /// Returns the number of entries in the queues of all locks together.
+    /// Returns the number of entries in all queues.
     async fn standing(&self) -> usize {
         let session = self.observing().await;
         let mut standing = 0;
@@ -36,7 +35,7 @@ impl World {
         standing
     }
 
-    /// Waits until so many stand in each of these queues.
+    /// Waits until each of these queues has `count` entries.
     async fn until_each(&self, keys: &[&str], count: usize) {
         let session = self.observing().await;
         for key in keys {
@@ -44,13 +43,13 @@ impl World {
         }
     }
 
-    /// Waits until nothing of this client's is in any queue, nor on its way there.
+    /// Waits until this client has nothing in any queue or on its way there.
     async fn until_nothing_is_left(&self, client: &Client) {
         until_carried_out(client, &path(KEYS[0])).await;
         self.until_each(&KEYS, 0).await;
     }
 
-    /// Starts to wait for several locks, and returns when the batch stands in the queues.
+    /// Starts a wait for several locks, and returns once the batch is in the queues.
     async fn queue_up_all(&self, client: &Client, keys: &[&'static str]) -> Waiting {
         self.queue_up_all_with(client, keys, LockOptions::new())
             .await
@@ -76,7 +75,7 @@ async fn all_refused(waiting: Waiting) -> LockError {
     waiting.await.unwrap().unwrap_err()
 }
 
-/// Checks that a call refuses keys that cannot be meant, before anything is sent.
+/// Checks that a call refuses invalid keys before it sends anything.
 async fn refuses_bad_keys<T: fmt::Debug>(
     world: &World,
     call: impl AsyncFn(&Client, Vec<String>) -> Result<T, LockError>,
@@ -122,7 +121,7 @@ async fn refuses_bad_keys<T: fmt::Debug>(
     );
 }
 
-/// Requests, by their answers that are lost: each must leave a try for several locks as it would be without.
+/// Requests by their lost answers. Each must leave a try for several locks unaffected.
 const LOST_IN_A_TRY: [Losses; 5] = [
     (&[], &[RequestKind::MultiRead]),
     (&[RequestKind::MultiRead], &[RequestKind::MultiRead]),
@@ -131,7 +130,7 @@ const LOST_IN_A_TRY: [Losses; 5] = [
     (&[], &[RequestKind::MultiRead, RequestKind::Multi]),
 ];
 
-/// A client that loses these.
+/// A client that loses these messages.
 async fn unlucky(world: &World, losses: Losses) -> Client {
     let client = world.client().await;
     world.lose(&client, losses);

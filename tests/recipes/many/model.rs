@@ -1,5 +1,5 @@
-//! Batches beside their model: after every step exactly the contenders hold that hold in the model, and no other
-//! one at any moment in between.
+//! Compares batches with their model: after every step exactly the model's holders hold, and no other contender does at
+//! any moment in between.
 
 use lockkeeper::{Guard, LockPath, try_lock_many};
 use proptest::prelude::*;
@@ -12,17 +12,17 @@ const LOCKS: [&str; 5] = ["/model/0", "/model/1", "/model/2", "/model/3", "/mode
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A client asks for these locks at once; the answer to the multi may be lost.
+    /// A client asks for several locks. The answer to the multi may be lost.
     Enter {
         client: usize,
         keys: Vec<usize>,
         is_lost: bool,
     },
-    /// A client takes those that are free.
+    /// A client takes the free ones.
     Try { client: usize, keys: Vec<usize> },
-    /// One of those that hold releases.
+    /// A holder releases.
     Release(usize),
-    /// One of those that wait gives up.
+    /// A waiter gives up.
     Cancel(usize),
     /// The store ends a client's session.
     Expire(usize),
@@ -56,7 +56,7 @@ impl Place {
 struct Play {
     world: World,
     clients: Vec<Client>,
-    /// In the order of arrival: that is all the model.
+    /// In order of arrival, which is the whole model.
     places: Vec<Place>,
 }
 
@@ -102,7 +102,7 @@ impl Model for Play {
         }
     }
 
-    /// Checks meanwhile that no other contender is granted anything, and then that the queues are the model's.
+    /// Checks that no other contender is granted anything in the meantime, and then that the queues equal the model's.
     async fn agree(&mut self) {
         loop {
             let mut is_settled = true;
@@ -123,7 +123,7 @@ impl Model for Play {
             if is_settled {
                 break;
             }
-            // A round trip, in which the others go on.
+            // A round trip, during which the others proceed.
             let session = self.world.observing().await;
             session.exists(&path("/model")).await.unwrap();
             tokio::task::yield_now().await;
@@ -141,7 +141,7 @@ impl Model for Play {
 }
 
 impl Play {
-    /// The model's rule: the one that came first at all of its locks holds.
+    /// The model's rule: the contender that is first at all its locks holds.
     fn may_hold(&self, index: usize) -> bool {
         let earlier = &self.places[..index];
         let keys = &self.places[index].keys;

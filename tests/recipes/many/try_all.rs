@@ -62,7 +62,7 @@ on_every_backend! {
             world.delay_replies(&two, Duration::from_millis(2));
             let (sink, mut events) = lock_events();
             let options = LockOptions::new().events(sink.clone());
-            // They meet at one lock alone: the one that is second there is first at another.
+            // They share only one lock, and the one that is second there is first at another.
             let (one, two) = tokio::join!(
                 try_lock_all_with(&one, &KEYS[..2], options.clone()),
                 try_lock_all_with(&two, KEYS[1..].iter().rev(), options)

@@ -1,4 +1,4 @@
-//! `try_lock_many`: those that are free, and which are not.
+//! `try_lock_many`: takes the free locks, and reports the others.
 
 use lockkeeper::{LockPath, Mutex, TryLockMany, try_lock_many, try_lock_many_with};
 use lockkeeper_store::CreateMode;
@@ -27,7 +27,6 @@ on_every_backend! {
         let [(_, first), (_, second)] = &tried.acquired[..] else { panic!() };
         assert_eq!(first.fencing_token(), second.fencing_token());
         assert_eq!(first.metadata().label.as_deref(), Some("trying"));
-        // One by one.
         let mut taken = tried.acquired.into_iter();
         let (_, first) = taken.next().unwrap();
         first.release().await.unwrap();

@@ -1,4 +1,4 @@
-//! Our election, and another library's.
+//! Our election and another library's.
 
 use lockkeeper::{Election, LeaderChange, Leadership};
 
@@ -18,15 +18,14 @@ pub(crate) async fn lead(world: &World, leadership: Leadership) {
     leadership.resign().await.unwrap();
 }
 
-/// Candidates of both sides alternate, and lead in the order in which they came; an observer sees
-/// each of them.
+/// Candidates of both sides alternate and lead in order of arrival. An observer sees each of them.
 pub(crate) async fn they_lead_in_order(world: &World, process: &Process, recipe: &str) {
     let first = election(world).await.campaign("ours-0").await.unwrap();
     let mut names = vec![first.path().name().to_owned()];
     let mut waiting = Vec::new();
     for turn in 1..3 {
         let name = format!("theirs-{turn}");
-        // What a candidate of Curator's calls itself; kazoo's has its contender's name.
+        // Curator's name for the candidate. kazoo uses its contender's name.
         let place = format!("{LOCK} {name}");
         let mut theirs = process.contender(&name, recipe, &place).await;
         names.push(theirs.queue_up_in(world, LOCK).await);
@@ -72,7 +71,7 @@ pub(crate) async fn they_lead_in_order(world: &World, process: &Process, recipe:
     assert!(grants.is_sorted_by_key(|(_, epoch)| *epoch));
 }
 
-/// All campaign and resign as fast as they can: no two lead at the same time, and epochs only grow.
+/// All campaign and resign as fast as they can. No two lead together, and epochs only grow.
 pub(crate) async fn there_is_never_a_second_leader(world: &World, theirs: [Contender; 2]) {
     const EACH: usize = 20;
     let ours = async || {

@@ -1,23 +1,23 @@
-//! Our mutex, and another library's lock.
+//! Our mutex and another library's lock.
 
 use lockkeeper::{Guard, LockEvent, LockOptions, Mutex, lock_events, queue};
 
 use crate::common::*;
 use crate::peer::{As, Contender, Process, enter, grants, work};
 
-/// The name of the last in the queue.
+/// Returns the last name in the queue.
 pub(crate) async fn last(world: &World) -> String {
     let entries = queue(&world.observer, LOCK).await.unwrap();
     entries.last().unwrap().path.name().to_owned()
 }
 
-/// The name of the one ahead of the last in the queue.
+/// Returns the last name but one in the queue.
 pub(crate) async fn last_but_one(world: &World) -> String {
     let entries = queue(&world.observer, LOCK).await.unwrap();
     entries[entries.len() - 2].path.name().to_owned()
 }
 
-/// They wait for our holder's znode, and hold once it is gone.
+/// Theirs wait for our holder's znode, and hold once it is gone.
 pub(crate) async fn theirs_waits_behind_ours(world: &World, mut theirs: Contender) {
     let guard = world.mutex().await.lock().await.unwrap();
     assert_eq!(theirs.queue_up().await, guard.path().name());
@@ -27,7 +27,7 @@ pub(crate) async fn theirs_waits_behind_ours(world: &World, mut theirs: Contende
     assert!(world.children().await.is_empty());
 }
 
-/// We wait for their holder's znode, and hold once it is gone; a try does not get in.
+/// We wait for their holder's znode, and hold once it is gone. A try fails.
 pub(crate) async fn ours_waits_behind_theirs(world: &World, mut theirs: Contender) {
     let holder = theirs.acquire().await;
     let mutex = world.mutex().await;
@@ -44,8 +44,8 @@ pub(crate) async fn ours_waits_behind_theirs(world: &World, mut theirs: Contende
     assert!(world.children().await.is_empty());
 }
 
-/// Three of theirs and four of ours alternate. Each waits for the one before it, is woken by that
-/// one's release and by no other, and holds then.
+/// Three of theirs and four of ours alternate. Each waits for the one before, is woken only by its release, and then
+/// holds.
 pub(crate) async fn a_queue_is_served_in_order(world: &World, process: &Process, recipe: &str) {
     let first = world.mutex().await.lock().await.unwrap();
     let mut ahead = first.path().name().to_owned();
@@ -89,14 +89,14 @@ pub(crate) async fn a_queue_is_served_in_order(world: &World, process: &Process,
     assert_eq!(granted, names);
 }
 
-/// Takes the lock, does what only one may do at a time, and gives it back, so often.
+/// Locks, does exclusive work and releases, `count` times.
 pub(crate) async fn cycles(world: &World, mutex: &Mutex, count: usize) {
     for _ in 0..count {
         work(world, mutex.lock().await.unwrap()).await;
     }
 }
 
-/// All come and go as fast as they can: no two pass the gate together, and they are served in the order of arrival.
+/// All lock and release as fast as they can. No two pass the gate together, and they are served in order of arrival.
 pub(crate) async fn there_is_never_a_second_holder(world: &World, theirs: [Contender; 2]) {
     const EACH: usize = 40;
     let ours = [world.mutex().await, world.mutex().await];
@@ -113,7 +113,7 @@ pub(crate) async fn there_is_never_a_second_holder(world: &World, theirs: [Conte
     assert!(world.children().await.is_empty());
 }
 
-/// Their session ends while they hold, then ours: each time the next one gets the lock.
+/// Their session ends while they hold, then ours. Each time the next one gets the lock.
 pub(crate) async fn the_dead_hand_over(world: &World, process: Process, mut next: Contender) {
     let mut holder = process.contender("mortal", "mutex", LOCK).await;
     holder.acquire().await;
@@ -129,7 +129,7 @@ pub(crate) async fn the_dead_hand_over(world: &World, process: Process, mut next
     assert!(world.children().await.is_empty());
 }
 
-/// A holder of ours reports that it is still at work: the waiters behind it keep waiting.
+/// A holder of ours reports that it is still working, and waiters keep waiting.
 pub(crate) async fn a_busy_holder_keeps_them_out(world: &World, mut theirs: Contender) {
     let guard = world.mutex().await.lock().await.unwrap();
     let inside = enter(world, As::Only, guard.path(), guard.fencing_token()).await;
@@ -137,7 +137,7 @@ pub(crate) async fn a_busy_holder_keeps_them_out(world: &World, mut theirs: Cont
     guard.keep_alive().await.unwrap();
     inside.leave().await;
     guard.release().await.unwrap();
-    // They have looked once more, or not: they say that they wait before they watch.
+    // They may have looked once more, because they report waiting before they watch.
     theirs.until_held().await;
     theirs.release().await;
 }

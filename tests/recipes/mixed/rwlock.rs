@@ -1,4 +1,4 @@
-//! Our read-write lock, and another library's under the same names.
+//! Our read-write lock and another library's, under the same names.
 
 use lockkeeper::{LockError, ReadGuard, RwLock, Upgrade, WriteGuard};
 use tokio::task::JoinHandle;
@@ -6,12 +6,12 @@ use tokio::task::JoinHandle;
 use crate::common::*;
 use crate::peer::{As, Contender, Inside, Process, enter, grants};
 
-/// Returns the lock, for a new client.
+/// Returns the lock for a new client.
 pub(crate) async fn rwlock(world: &World) -> RwLock {
     RwLock::new(&world.client().await, LOCK).unwrap()
 }
 
-/// Starts to wait for something of ours, and returns when its entry stands in the queue.
+/// Starts one of our waits, and returns once its entry is in the queue.
 pub(crate) async fn queue_up<T: Send + 'static>(
     world: &World,
     wait: impl Future<Output = Result<T, LockError>> + Send + 'static,
@@ -37,7 +37,7 @@ pub(crate) async fn enter_writer(world: &World, guard: &WriteGuard) -> Inside {
     enter(world, As::Only, guard.path(), guard.fencing_token()).await
 }
 
-/// Passes the gate, and releases.
+/// Passes the gate and releases.
 pub(crate) async fn read(world: &World, guard: ReadGuard) {
     enter_reader(world, &guard).await.leave().await;
     guard.release().await.unwrap();
@@ -48,8 +48,8 @@ pub(crate) async fn write(world: &World, guard: WriteGuard) {
     guard.release().await.unwrap();
 }
 
-/// A writer of ours holds, and behind it queue readers and writers of both sides. Readers share up to
-/// the next writer, whosever they are.
+/// A writer of ours holds, with readers and writers of both sides behind it. All readers up to the next writer share
+/// the lock.
 pub(crate) async fn a_queue_is_served_in_order(
     world: &World,
     process: &Process,
@@ -73,7 +73,7 @@ pub(crate) async fn a_queue_is_served_in_order(
 
     inside.leave().await;
     first.release().await.unwrap();
-    // Both hold before either goes.
+    // Both hold before either leaves.
     theirs_1.until_held().await;
     let reader = ours_2.await.unwrap().unwrap();
     let inside = enter_reader(world, &reader).await;
@@ -105,7 +105,7 @@ pub(crate) async fn a_queue_is_served_in_order(
     assert_eq!(grants.len(), 8);
 }
 
-/// All come and go as fast as they can: a writer passes the gate alone, and writers are served in the order of
+/// All lock and release as fast as they can. A writer passes the gate alone, and writers are served in order of
 /// arrival.
 pub(crate) async fn a_writer_is_always_alone(
     world: &World,
@@ -139,7 +139,7 @@ pub(crate) async fn a_writer_is_always_alone(
     assert!(world.children().await.is_empty());
 }
 
-/// A writer of ours becomes a reader and keeps its place: readers behind it come in, a writer does not.
+/// A writer of ours becomes a reader and keeps its place. Readers behind it get in, but no writer.
 pub(crate) async fn our_downgrade_keeps_the_place(
     world: &World,
     process: &Process,
@@ -166,7 +166,7 @@ pub(crate) async fn our_downgrade_keeps_the_place(
     assert_eq!(order[3].0, last);
 }
 
-/// A reader of ours becomes the writer only where no contender of theirs holds or waits.
+/// A reader of ours becomes the writer only if no contender of theirs holds or waits.
 pub(crate) async fn our_upgrade_is_for_the_sole_holder(
     world: &World,
     process: &Process,

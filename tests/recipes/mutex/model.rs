@@ -1,4 +1,4 @@
-//! The mutex beside its model: a queue whose head holds.
+//! Compares the mutex with its model, a queue whose head holds.
 
 use proptest::prelude::*;
 use testkit::Env;
@@ -20,13 +20,13 @@ enum Operation {
         client: usize,
         synced: bool,
     },
-    /// A wait that gives up after so many polls, or when it stands in the queue.
+    /// A wait that gives up after this many polls, or when it is in the queue.
     Cancel {
         client: usize,
         polls: usize,
         unheard: Option<RequestKind>,
     },
-    /// A wait that gives up after a moment, unless the lock is free.
+    /// A wait that soon gives up unless the lock is free.
     TimeOut {
         client: usize,
     },
@@ -101,7 +101,7 @@ impl Model for Scene {
 
     async fn start(env: Env) -> Self {
         let line = Line::new(env).await;
-        // One that had to make it first might spend its loss on that.
+        // Otherwise creating it might use up a loss.
         line.world.make(LOCK).await;
         Self { line }
     }
@@ -189,8 +189,8 @@ impl Scene {
         self.arrive(client).await;
     }
 
-    /// Waits until all requests of this client have been carried out: a cancelled entry may still be on its way,
-    /// which no other client can see.
+    /// Waits until all requests of this client are executed, because a cancelled entry may still be in flight,
+    /// invisible to other clients.
     async fn arrive(&self, client: usize) {
         until_carried_out(self.line.recipes[client].client(), &path(LOCK)).await;
     }
@@ -214,7 +214,7 @@ impl Scene {
         line.world.revoke(&entry[place].path).await;
         match line.standing.remove(place).state {
             State::Waiting(waiter) => {
-                // A waiter looks for itself when the one ahead has gone.
+                // A waiter looks for itself when the one ahead has left.
                 for _ in 0..place {
                     line.leave(0, false).await;
                 }

@@ -17,43 +17,43 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::common::*;
 
-/// The test that a child begins with.
+/// The test that a child runs.
 pub(super) const TEST: &str = "a_process_that_ends";
 
-/// By these the test binary knows that it is a child, and which.
+/// Tell the test binary that it is a child, and which.
 const URL: &str = "LOCKKEEPER_END_URL";
 const WAY: &str = "LOCKKEEPER_END_WAY";
 const RECIPE: &str = "LOCKKEEPER_END_RECIPE";
 
 pub(super) const HOLDS: &str = "child: holds";
 
-/// Part of the warning of a child whose library has waited for as long as it may.
+/// Part of a child's warning when the library gave up waiting.
 pub(super) const LATE: &str = "not written in time";
 
-/// A way to drop a guard as the program ends.
+/// How a guard is dropped as the program ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Way {
-    /// `main` returns; the runtime has several threads.
+    /// `main` returns, with a multi-threaded runtime.
     Return,
-    /// The same with a runtime of one thread.
+    /// `main` returns, with a single-threaded runtime.
     CurrentThread,
     /// `?` in `main`.
     Error,
     /// A panic in `main`.
     Panic,
-    /// The guard is a spawned task's, and the runtime is dropped.
+    /// A spawned task owns the guard, and the runtime is dropped.
     Task,
-    /// The same with a runtime of one thread.
+    /// Like `Task`, with a single-threaded runtime.
     CurrentThreadTask,
-    /// The executor of smol.
+    /// smol's executor.
     Smol,
     /// The blocking recipes.
     Blocking,
-    /// The guard is a thread-local value, dropped with its thread.
+    /// A thread-local value owns the guard and is dropped with its thread.
     ThreadLocal,
-    /// The guard is dropped, and the process killed in the next moment.
+    /// The guard is dropped, and the process is killed right after.
     Killed,
-    /// The last handle of all goes, too, behind a wait that is given up before its entry is known to be there.
+    /// The last handle is dropped too, after a wait that is given up before its entry is known to exist.
     LastClient,
 }
 
@@ -71,14 +71,14 @@ pub(super) const WAYS: [Way; 11] = [
     Way::LastClient,
 ];
 
-/// Recipe of the lock that is held.
+/// Recipe of the held lock.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Recipe {
     Mutex,
     RwLock,
     Semaphore,
     Election,
-    /// The work of a leader, under `run`.
+    /// A leader's work under `run`.
     Term,
     Batch,
 }
@@ -98,7 +98,7 @@ const KEYS: [&str; 2] = ["/lock/first", "/lock/second"];
 type Held = Box<dyn Any + Send>;
 
 impl Way {
-    /// The exit code of a process that ends so.
+    /// Returns the exit code of a process that ends this way.
     pub(super) fn code(self) -> i32 {
         match self {
             Self::Error => 1,
@@ -109,7 +109,7 @@ impl Way {
 }
 
 impl Recipe {
-    /// The number of nodes that hold it.
+    /// Returns the number of znodes that hold it.
     pub(super) fn nodes(self) -> usize {
         match self {
             Self::Batch => KEYS.len(),
@@ -134,7 +134,7 @@ impl Recipe {
         }
     }
 
-    /// The same by the blocking recipes; these take the locks of a batch one by one, and only campaign.
+    /// Takes it with the blocking recipes, which lock a batch one by one and only campaign.
     fn take_blocking(self, client: &blocking::Client) -> Held {
         match self {
             Self::Mutex => Box::new(blocking::Mutex::new(client, LOCK).unwrap().lock().unwrap()),
@@ -197,7 +197,7 @@ pub(super) async fn connect(url: &str) -> Client {
     connect_with(url, options()).await.unwrap()
 }
 
-/// Takes the lock in this process, if it is a child, and ends it.
+/// If this process is a child, takes the lock and ends.
 pub(super) fn run() {
     let Ok(url) = env::var(URL) else { return };
     let chosen = |name: &str| env::var(name).expect("a child is told what it is");
@@ -211,7 +211,7 @@ pub(super) fn run() {
         .with_max_level(tracing::Level::WARN)
         .with_ansi(false)
         .init();
-    // As a return of `main`, or a panic in it, ends a process: without a further look at any thread.
+    // Like a return of `main` or a panic in it, which ends the process without waiting for threads.
     exit(
         match catch_unwind(AssertUnwindSafe(|| main(&url, way, recipe))) {
             Ok(Ok(())) => 0,
@@ -275,8 +275,8 @@ async fn hold(url: &str, recipe: Recipe) {
     let _held = hold_on(url, recipe).await;
 }
 
-/// Takes the lock, and returns when the process is to end. The client outlives it all, as in a static variable:
-/// the guard has to see to its release by itself.
+/// Takes the lock, and returns when the process is to end. The client lives on, like a static, so the guard must ensure
+/// its release itself.
 async fn hold_on(url: &str, recipe: Recipe) -> Held {
     let client = connect(url).await;
     std::mem::forget(client.clone());
@@ -285,7 +285,7 @@ async fn hold_on(url: &str, recipe: Recipe) -> Held {
     held
 }
 
-/// Says that the lock is held, and waits until the process is to end.
+/// Reports that the lock is held, and waits until the process is to end.
 fn until_told() {
     println!("\n{HOLDS}");
     let _ = std::io::stdin().read_to_end(&mut Vec::new());

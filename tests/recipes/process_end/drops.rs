@@ -1,4 +1,4 @@
-//! Drops that wait until their release has been written: when they do, and when they do not.
+//! When a drop waits until its release is written, and when it does not.
 
 use std::sync::{Arc, Mutex as Lock};
 
@@ -8,11 +8,11 @@ use testkit::{Intercept, Proxy, SWEEP, Served, alone, intercepted, unique, withi
 
 use crate::common::*;
 
-/// Guards of one session that are dropped at once.
+/// Guards of one session that are dropped together.
 const GUARDS: usize = 100;
 
-/// Makes of each `async fn name(world: Wired)` the tests `name::served` and `name::zookeeper`, each run in a process of
-/// its own: all connections of a process share a thread.
+/// Generates `name::served` and `name::zookeeper` from each `async fn name(world: Wired)`. Each runs in a separate
+/// process, because all connections of a process share a thread.
 macro_rules! over_a_wire {
     ($(async fn $name:ident($wired:ident: Wired) $body:block)*) => {$(
         mod $name {
@@ -40,7 +40,7 @@ macro_rules! over_a_wire {
     )*};
 }
 
-/// A client at the other end of a wire, which notes what became of each wait for the writing.
+/// A client behind a proxy that records the result of each wait for the writing.
 struct Wired {
     proxy: Proxy,
     client: Client,
@@ -75,7 +75,7 @@ impl Wired {
         guards
     }
 
-    /// Runs `work` on the thread that hears the answer to a request: that of the connections.
+    /// Runs `work` on the connections' thread, which receives a request's answer.
     fn on_the_io_thread(&self, work: impl FnOnce() + Send + 'static) {
         self.proxy.hold_replies();
         let answer = self.client.current_session().exists(&path("/"));
@@ -86,18 +86,18 @@ impl Wired {
         self.proxy.mend();
     }
 
-    /// Sends more to a server that does not read than all buffers in between take.
+    /// Sends more than all buffers take to a server that does not read.
     fn fill(&self) {
         self.proxy.hold_requests();
         let session = self.client.current_session();
         let large = vec![0; 500_000];
         for _ in 0..100 {
-            // Refused by the server, for want of the znode, once it reads again.
+            // The server refuses it for the missing znode once it reads again.
             drop(session.set_data(&path("/missing"), large.clone(), None));
         }
     }
 
-    /// Drops a guard on the thread that hears the answer to a request, and returns what became of the wait.
+    /// Drops a guard on the connections' thread. Returns the results of its waits.
     async fn drop_on_the_io_thread(&self) -> Vec<Flushed> {
         let guards = self.guards(1).await;
         let (dropped, done) = tokio::sync::oneshot::channel();
@@ -150,7 +150,7 @@ over_a_wire! {
     }
 }
 
-/// Outcomes of waits, in their order.
+/// Results of waits, in order.
 #[derive(Clone, Debug, Default)]
 struct Flushes(Arc<Lock<Vec<Flushed>>>);
 

@@ -1,8 +1,7 @@
-//! Ends of processes: a guard that is dropped as the program ends releases its lock, in each way in which a
-//! program can drop it.
+//! A guard dropped as the program ends releases its lock, in each way in which a program can drop it.
 //!
-//! The program is this test binary, started again for one test; a proxy between it and the server records
-//! everything that it has written by its end.
+//! The program is this test binary, started for one test. A proxy between it and the server records everything that it
+//! has written before it ends.
 
 mod child;
 mod drops;
@@ -16,12 +15,12 @@ use testkit::{
 
 use child::{LOCKS, Recipe, TEST, WAYS, Way};
 
-/// Numbers of operations in ZooKeeper's protocol.
+/// ZooKeeper's operation codes.
 const DELETE: i32 = 2;
 const MULTI: i32 = 14;
 const CLOSE_SESSION: i32 = -11;
 
-/// Runs of each way to end with each recipe.
+/// Runs per way to end and recipe.
 const RUNS: u64 = 2;
 
 #[test]
@@ -60,8 +59,8 @@ async fn every_end(scheme: &str, server: SocketAddr) {
             for recipe in LOCKS {
                 let mut end = End::new(scheme, server);
                 let mut outcome = end.of(way, recipe);
-                // The library gave up waiting, and warned of it: that is a busy machine, and no fault. A release
-                // that is missing without the warning is one.
+                // The library gave up waiting and logged a warning. This happens on a busy machine and is no fault. A
+                // missing release without the warning is one.
                 while outcome == Outcome::Late {
                     end = End::new(scheme, server);
                     outcome = end.of(way, recipe);
@@ -80,20 +79,20 @@ async fn every_end(scheme: &str, server: SocketAddr) {
     );
 }
 
-/// Fate of the lock of a process that has ended.
+/// What became of the lock of a process that has ended.
 #[derive(Clone, Copy, PartialEq)]
 enum Outcome {
-    /// All that it takes had been written by then.
+    /// Its release was completely written.
     Released,
     Left,
-    /// It was waited for as long as a drop may wait: on a busy machine the thread that writes may not run for so long.
+    /// The drop waited as long as it may. On a busy machine the writing thread may not run in that time.
     Late,
 }
 
-/// A place for one child, and the wire to it.
+/// A lock for one child, and the proxy to it.
 struct End {
     proxy: Proxy,
-    /// The URL without the wire.
+    /// The URL without the proxy.
     direct: String,
     url: String,
 }
@@ -108,7 +107,7 @@ impl End {
         }
     }
 
-    /// Has a process take a lock and end.
+    /// Lets a process take a lock and end.
     fn of(&self, way: Way, recipe: Recipe) -> Outcome {
         let (mut child, mut lines) = start(&self.url, way, recipe);
         self.proxy.take_frames();
@@ -124,7 +123,7 @@ impl End {
         };
         let is_closed = written(CLOSE_SESSION) > 0;
         let is_released = match way {
-            // The wait that was given up does not know its entry: closeSession removes it.
+            // The abandoned wait does not know its entry, so closeSession removes it.
             Way::LastClient => is_closed,
             _ => is_closed || written(DELETE) + written(MULTI) >= recipe.nodes(),
         };
@@ -150,7 +149,7 @@ fn start(url: &str, way: Way, recipe: Recipe) -> (ChildProcess, Lines) {
     (child, lines)
 }
 
-/// The next contender is let in, long before the session of a process that has ended expires.
+/// Asserts that the next contender is let in long before the ended process's session expires.
 async fn is_free(url: &str, recipe: Recipe) {
     let client = child::connect(url).await;
     drop(recipe.take(&client).await);

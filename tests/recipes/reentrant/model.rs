@@ -1,5 +1,5 @@
-//! The re-entrant mutex beside its model: a queue of owners whose head holds, and for each owner the tasks that
-//! have entered, or want to.
+//! Compares the re-entrant mutex with its model: a queue of owners whose head holds, and for each owner the tasks that
+//! have entered or want to.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::harness::model::{CLIENTS, Model, clients, labels, model_tests};
 
-/// The first and the last are of the same client.
+/// The first and the last have the same client.
 const OWNERS: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
@@ -47,19 +47,19 @@ enum Operation {
 #[derive(Clone, Copy, Debug)]
 enum End {
     Released,
-    /// The reply to it is lost.
+    /// Its reply is lost.
     Unheard,
     Dropped,
 }
 
 type Entering = JoinHandle<Result<ReentrantGuard, LockError>>;
 
-/// An owner in the model. It has a place in the queue while one of its tasks wants to enter, or is inside a lock
-/// that is not lost.
+/// An owner in the model. It has a place in the queue while one of its tasks wants to enter or is inside a lock that is
+/// not lost.
 struct Player {
     owner: Owner,
     client: usize,
-    /// Tasks that want to enter, with their labels: the first stands in the queue.
+    /// Tasks that want to enter, with their labels. The first is in the queue.
     entrants: VecDeque<(String, Entering)>,
     /// Guards of the tasks that have entered.
     entries: Vec<ReentrantGuard>,
@@ -80,12 +80,12 @@ impl Player {
     }
 }
 
-/// The model, and the recipe that is compared with it.
+/// The model and the recipe it is compared with.
 struct Scene {
     world: World,
     clients: Vec<Client>,
     players: Vec<Player>,
-    /// The owners, in the order of their places.
+    /// The owners in queue order.
     line: Vec<usize>,
     gate: FencingGate,
     stood: usize,
@@ -114,7 +114,7 @@ impl Model for Scene {
 
     async fn start(env: Env) -> Self {
         let world = World::new(env).await;
-        // One that had to make it first might spend its loss on that.
+        // Otherwise creating it might use up a loss.
         world.make(LOCK).await;
         let clients = clients(&world).await;
         let players = (0..OWNERS).map(|number| Player {
@@ -249,7 +249,7 @@ impl Scene {
         }
     }
 
-    /// The first entry of a new holding.
+    /// Records the first entry of a new holding.
     fn granted(&mut self, owner: usize, label: String) {
         if !self.line.contains(&owner) {
             self.line.push(owner);
@@ -335,12 +335,12 @@ impl Scene {
             }
         }
         self.rejoined(again).await;
-        // The next wait opens another session; here, so that it can be told what to lose.
+        // Opens the next session here, before a fault is set for it.
         self.clients[client].session().await.unwrap();
     }
 
-    /// If others waited beside the refused one, the next of them has joined in a new session; of two
-    /// owners, in an order of their own.
+    /// If others waited with the refused one, the next of them has joined in a new session. Two owners join in either
+    /// order.
     async fn rejoined(&mut self, mut again: Vec<usize>) {
         self.world.until_count(self.line.len() + again.len()).await;
         let found = labels(&self.world).await;

@@ -1,4 +1,4 @@
-//! From a writer to a reader, and from a reader to a writer.
+//! Conversion of a writer to a reader and back.
 
 use lockkeeper::testing::RequestKind;
 use lockkeeper::{LockError, LockEvent, LockOptions, LostReason, lock_events};

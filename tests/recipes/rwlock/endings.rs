@@ -1,5 +1,5 @@
-//! Cancelled waits leave nothing behind, on both sides; and the other waiters go on when a session ends anywhere in
-//! the queue.
+//! Cancelled waits of both sides leave nothing behind. Other waiters continue when a session ends anywhere in the
+//! queue.
 
 use lockkeeper::LostReason;
 use lockkeeper::testing::RequestKind;
@@ -8,7 +8,7 @@ use testkit::on_every_backend;
 use super::*;
 use crate::harness::cancel::{at_every_point, cancelled_behind};
 
-/// Losses of each wait on the way: first requests, then replies.
+/// Lost messages of each wait: requests, then replies.
 const LOSSES: [Losses; 7] = [
     (&[], &[]),
     (&[RequestKind::Enqueue], &[]),

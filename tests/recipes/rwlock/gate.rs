@@ -1,4 +1,4 @@
-//! A store that holds one kind of request back, so that others can overtake it.
+//! A store that holds back one kind of request, so that others can overtake it.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use lockkeeper_store::{Backend, Request, Response};
 use testkit::{Env, Intercept, intercepted};
 use tokio::sync::watch;
 
-/// Holds back the requests of one kind, each until it is let through.
+/// Holds back each request of one kind until it is let through.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     on: RequestKind,
-    /// Number that have come.
+    /// How many have arrived.
     come: Arc<watch::Sender<u32>>,
-    /// Number that may pass.
+    /// How many may pass.
     let_through: Arc<watch::Sender<u32>>,
 }
 
@@ -26,20 +26,19 @@ impl Gate {
         }
     }
 
-    /// The store behind the gate.
     pub(crate) fn store(&self, env: &Env) -> TestStore {
         let gate = self.clone();
         let connector = intercepted(env.connector().clone(), move || gate.clone());
         TestStore::wrapping(connector, env.target(), Plan::calm())
     }
 
-    /// Waits until so many have come, the one that is held back included.
+    /// Waits until this many have arrived, including the one held back.
     pub(crate) async fn until_come(&self, count: u32) {
         let mut come = self.come.subscribe();
         come.wait_for(|come| *come >= count).await.unwrap();
     }
 
-    /// Lets so many through in all.
+    /// Lets this many through in total.
     pub(crate) fn let_through(&self, count: u32) {
         self.let_through.send_replace(count);
     }

@@ -1,4 +1,4 @@
-//! Known bugs of other read-write locks, one test for each; docs/known-bugs.md is the table.
+//! A test for each known bug of other read-write locks, listed in docs/known-bugs.md.
 
 use lockkeeper::testing::RequestKind;
 use lockkeeper::{LockError, queue};
@@ -20,7 +20,7 @@ on_every_backend! {
         assert!(granted(later).await.is_held());
     }
 
-    // kazoo #649, of a reader that has looked again when the writer was there
+    // kazoo #649, with a reader that looked again when the writer was there
     async fn a_reader_that_reconnects_waits_for_a_later_writer(env: Env) {
         let world = World::new(env).await;
         let first = take(&lock(&world).await, Write).await;

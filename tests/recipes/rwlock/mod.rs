@@ -13,7 +13,6 @@ use lockkeeper::{Client, Guard, LockOptions, ReadGuard, RwLock, Upgrade, WriteGu
 
 use crate::common::*;
 
-/// Side of the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Read,
@@ -21,7 +20,6 @@ pub(crate) enum Side {
 }
 use Side::{Read, Write};
 
-/// A guard of either side.
 pub(crate) enum Had {
     Reader(ReadGuard),
     Writer(WriteGuard),
@@ -50,7 +48,7 @@ impl Had {
     }
 }
 
-/// Returns the lock, for a new client.
+/// Returns the lock for a new client.
 async fn lock(world: &World) -> RwLock {
     lock_of(&world.client().await)
 }
@@ -66,7 +64,7 @@ async fn take(lock: &RwLock, side: Side) -> Guard {
     }
 }
 
-/// Starts to wait for the lock, and returns when the entry stands in the queue.
+/// Starts a wait, and returns once its entry is in the queue.
 async fn queue_up(world: &World, lock: &RwLock, side: Side) -> Waiter {
     queue_up_with(world, lock, side, LockOptions::new()).await
 }
@@ -82,7 +80,7 @@ async fn queue_up_with(world: &World, lock: &RwLock, side: Side, options: LockOp
     world.queue_up_at(LOCK, wait).await
 }
 
-/// Starts a wait for each side, each through a new client.
+/// Starts a wait for each side, each with a new client.
 async fn queue_up_all<const N: usize>(world: &World, sides: [Side; N]) -> [Waiter; N] {
     let mut waiters = Vec::new();
     for side in sides {
@@ -91,7 +89,7 @@ async fn queue_up_all<const N: usize>(world: &World, sides: [Side; N]) -> [Waite
     waiters.try_into().expect("as many as there are sides")
 }
 
-/// Waits until all messages that were under way to or from a client have arrived, and their consequences too.
+/// Waits until all messages to and from a client have arrived, including their consequences.
 async fn settled(world: &World, locks: &[RwLock]) {
     loop {
         let mut before = Vec::new();

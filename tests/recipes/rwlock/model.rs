@@ -1,5 +1,5 @@
-//! The read-write lock beside its model: a queue in which a reader holds when no writer is ahead of it, and a
-//! writer when it is the first.
+//! Compares the read-write lock with its model: a queue in which a reader holds if no writer is ahead, and a writer if
+//! it is first.
 
 use lockkeeper::LockError;
 use lockkeeper::testing::RequestKind;
@@ -14,7 +14,7 @@ use crate::harness::model::{
 #[derive(Clone, Copy, Debug)]
 enum Operation {
     Line(Step<Side>),
-    /// The other side, if it is to be had. The reply may be lost.
+    /// Converts to the other side if possible. The reply may be lost.
     Convert {
         place: usize,
         unheard: bool,

@@ -55,7 +55,7 @@ on_every_backend! {
         let world = World::new(env).await;
         let reader = take(&lock(&world).await, Read).await;
         let writer = queue_up(&world, &lock(&world).await, Write).await;
-        // It could read beside the first reader, but the writer was there before it.
+        // It could share the lock with the first reader, but the writer was there before it.
         let late = queue_up(&world, &lock(&world).await, Read).await;
         settled(&world, &[lock(&world).await]).await;
         assert!(!late.is_finished());

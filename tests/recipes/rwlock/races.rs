@@ -1,4 +1,4 @@
-//! Contenders that come, go or are lost during a conversion.
+//! Contenders that arrive, leave or are lost during a conversion.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use super::gate::Gate;
 use super::*;
 
-/// A reader behind a gate that has found itself alone and is about to convert, and its attempt.
+/// Returns a reader behind a gate that is about to convert because it is alone, and its attempt.
 async fn about_to_convert(
     gate: &Gate,
     world: &World,
@@ -28,7 +28,7 @@ async fn lock_behind(store: &TestStore) -> RwLock {
     lock_of(&store.client_with(options).await.unwrap())
 }
 
-/// Losses of an operation on a guard on the way: requests, then replies.
+/// Lost messages of an operation on a guard: requests, then replies.
 const LOSSES: [Losses; 11] = [
     (&[], &[]),
     (&[RequestKind::Multi], &[]),
@@ -82,7 +82,7 @@ on_every_backend! {
         let waiting = lock(&world).await;
         let writer = queue_up(&world, &waiting, Write).await;
         settled(&world, &[waiting]).await;
-        // There, and back again.
+        // There and back again.
         gate.let_through(2);
         let reader = refused_upgrade(attempt.await.unwrap().unwrap());
         gate.until_come(2).await;
@@ -114,7 +114,7 @@ on_every_backend! {
         let early = take(&lock(&world).await, Read).await;
         gate.let_through(1);
         gate.until_come(2).await;
-        // This one sees the writer that will not be.
+        // This one still sees the writer of the conversion.
         let late = queue_up(&world, &lock(&world).await, Read).await;
         let [writer, last] = queue_up_all(&world, [Write, Read]).await;
         assert!(!late.is_finished());
@@ -132,7 +132,7 @@ on_every_backend! {
 
     async fn a_contender_after_the_conversion_waits_for_the_new_writer(env: Env) {
         let world = World::new(env).await;
-        // The first look passes; the second, after the conversion, is held back.
+        // The first look passes, and the second, after the conversion, is held back.
         let gate = Gate::new(RequestKind::GetQueue);
         gate.let_through(1);
         let (_store, attempt) = about_to_convert(&gate, &world).await;
@@ -157,7 +157,7 @@ on_every_backend! {
         let name = world.children().await.remove(0);
         let session = world.observing().await;
         session.set_data(&path(&format!("{LOCK}/{name}")), "a word", None).await.unwrap();
-        // The first is refused: the node is at another version than it was read at.
+        // The first is refused, because the node's version has changed since the read.
         gate.let_through(2);
         let writer = upgraded(attempt.await.unwrap().unwrap());
         let (data, _) = session.get_data(writer.path()).await.unwrap();
@@ -299,7 +299,7 @@ on_every_backend! {
         gate.let_through(1);
         let refusal = attempt.await.unwrap().unwrap_err();
         assert_eq!(refusal, LockError::Lost(LostReason::Revoked));
-        // After it, and before the second look.
+        // After the conversion, before the second look.
         let gate = Gate::new(RequestKind::GetQueue);
         gate.let_through(1);
         let (_store, attempt) = about_to_convert(&gate, &world).await;

@@ -1,5 +1,5 @@
-//! Hand-overs from each side to each: as many requests and bytes for a thousand waiters as for two, and as
-//! few wakes as there can be.
+//! Hand-overs between all sides take equal requests and bytes for a thousand waiters as for two, and as few wakes as
+//! possible.
 
 use lockkeeper::testing::{RequestKind, Traffic};
 use lockkeeper::{Client, Guard};
@@ -10,7 +10,7 @@ use crate::harness::costs::{self, Cost, HAND_OVERS, assert_flat, cost, sizes};
 
 type Queue = costs::Queue<(Side, Guard)>;
 
-/// A writer that holds, and waiters behind it on these sides.
+/// Returns a writer that holds, with waiters behind it on these sides.
 async fn queue(client: &Client, sides: impl IntoIterator<Item = Side>) -> Queue {
     let lock = lock_of(client);
     let held = vec![(Write, take(&lock, Write).await)];
@@ -28,7 +28,7 @@ async fn queue(client: &Client, sides: impl IntoIterator<Item = Side>) -> Queue 
 }
 
 impl Queue {
-    /// Releases all guards, and waits until so many waiters are granted the lock on this side.
+    /// Releases all guards, and waits until `count` waiters are granted the lock on this side.
     async fn hand_over_to(&mut self, to: Side, count: usize) {
         for (_, holder) in self.held.drain(..) {
             holder.release().await.unwrap();
@@ -38,17 +38,17 @@ impl Queue {
             assert_eq!(granted.0, to);
             self.held.push(granted);
         }
-        // Readers hear of their grants in any order; they are released in that of the queue.
+        // Readers learn of their grants in any order, but are released in queue order.
         self.held.sort_by_key(|(_, holder)| holder.fencing_token());
     }
 }
 
-/// Waits until nothing is under way in a client's session.
+/// Waits until nothing is in flight in a client's session.
 async fn quiet(world: &World, client: &Client) -> Traffic {
     costs::quiet(world, &client.current_session()).await
 }
 
-/// The cheapest hand-over to so many on each of these sides in turn, with so many behind.
+/// The cheapest hand-overs to these sides in turn, with `behind` more waiters.
 async fn costs(world: &World, to: [(Side, usize); 2], behind: usize) -> [Cost; 2] {
     let client = world.client().await;
     let turn = to.map(|(side, count)| vec![side; count]).concat();
@@ -64,7 +64,7 @@ async fn costs(world: &World, to: [(Side, usize); 2], behind: usize) -> [Cost; 2
                 cost.1, count as u64,
                 "each wakes once, of {behind} behind them nobody"
             );
-            // The first one has held without waiting, and so knows no mark.
+            // The first one did not wait, so it knows no mark.
             if round > 0 {
                 cheapest[place] = cheapest[place].min(cost);
             }
@@ -75,7 +75,7 @@ async fn costs(world: &World, to: [(Side, usize); 2], behind: usize) -> [Cost; 2
     cheapest
 }
 
-/// Fails unless a cost does not depend on how many wait. Returns how many requests it is.
+/// Asserts that a cost does not depend on the number of waiters. Returns its requests.
 fn flat(costs: &[Cost]) -> u64 {
     assert_flat(costs, 32 * costs[0].0).0
 }
@@ -83,7 +83,7 @@ fn flat(costs: &[Cost]) -> u64 {
 on_every_backend! {
     async fn a_hand_over_from_each_side_to_each_costs_the_same_however_many_wait(env: Env) {
         let world = World::new(env).await;
-        // A store with an index tells the next one its turn; without one each has to look.
+        // A store with an index tells the next one. Without an index each waiter has to look.
         let (looks, of_asking) = if world.env.has_index() { (0, 1) } else { (1, 3) };
         let turns = [[(Write, 1), (Write, 1)], [(Read, 1), (Write, 1)], [(Read, 3), (Write, 1)]];
         for to in turns {
@@ -98,7 +98,7 @@ on_every_backend! {
                 [(Write, _), _] => assert_eq!([first, second], [1 + looks; 2], "the release, and a look"),
                 [(_, readers), _] => {
                     assert_eq!(first, 1 + looks * readers as u64, "the release, and a look of each reader");
-                    // The release of the last of them; each of the others may have been watched, too.
+                    // The release of the last of them. Each of the others may have been watched too.
                     let releases = readers as u64;
                     assert_eq!(second, releases - 1 + of_asking, "a look, and who is there");
                 }

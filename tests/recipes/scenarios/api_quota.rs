@@ -1,4 +1,4 @@
-//! Workers call a service that refuses more calls at once than its quota allows; the quota is changed while they work.
+//! Workers call a service that refuses concurrent calls above its quota, and the quota changes while they work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -11,21 +11,21 @@ use tokio::task::JoinSet;
 
 const QUOTA: &str = "/api_quota";
 const WORKERS: u32 = 6;
-/// Calls of each worker before the quota is changed, and after each change.
+/// Calls of each worker before the quota changes, and after each change.
 const CALLS: u32 = 8;
-/// Calls of a batch, made at once.
+/// Concurrent calls of a batch.
 const BATCH: u32 = 2;
-/// The quota at first, and after each change.
+/// The first quota, and each later one.
 const QUOTAS: [u32; 4] = [4, 2, 6, 3];
-/// The length of a call.
+/// The duration of a call.
 const CALL: Duration = Duration::from_millis(5);
 
-/// Counts the calls, and refuses those above its limit.
+/// Counts the calls and refuses those above its limit.
 struct Service {
     limit: AtomicU32,
     running: AtomicU32,
     busiest: watch::Sender<u32>,
-    /// The number of calls at once that use the quota of this phase.
+    /// The number of concurrent calls that use this phase's quota.
     full: AtomicU32,
     called: Notify,
 }
@@ -47,7 +47,7 @@ impl Service {
         assert!(running <= limit, "{running} calls at once of {limit}");
         self.busiest
             .send_modify(|busiest| *busiest = running.max(*busiest));
-        // The first calls of a phase wait until the quota is used, however slowly they come.
+        // The first calls of a phase wait until the quota is used, however slowly they arrive.
         let full = self.full.load(SeqCst);
         let mut busiest = self.busiest.subscribe();
         busiest.wait_for(|busiest| *busiest >= full).await.unwrap();
@@ -63,21 +63,21 @@ impl Service {
     }
 }
 
-/// Changes the quota at the service after the permits where it goes down, and before them where it goes up: so the
-/// permits never allow more than the service does, once those that were given out before have come back.
+/// Lowers the permits before the service's quota, and raises them after it. So the permits never allow more than the
+/// service, once earlier ones have been returned.
 async fn change(operator: &Semaphore, service: &Service, from: u32, to: u32) {
     if to > from {
         service.limit.store(to, SeqCst);
         return operator.set_permits(to).await.unwrap();
     }
     operator.set_permits(to).await.unwrap();
-    // Nothing is revoked: permits above the new number end by themselves.
+    // Nothing is revoked. Permits above the new number end when they are released.
     let mut held = observe(operator.client(), format!("{QUOTA}/leases")).unwrap();
     while held.next().await.unwrap().unwrap().len() > to as usize {}
     service.limit.store(to, SeqCst);
 }
 
-/// Makes single calls and batches in turns; a batch needs as many permits.
+/// Alternates single calls and batches. A batch needs as many permits as it has calls.
 async fn work(client: Client, number: u32, service: Arc<Service>) {
     let semaphore = Semaphore::open(&client, QUOTA).unwrap();
     for call in 0..CALLS {

@@ -1,4 +1,4 @@
-//! Contenders take turns under load: the grants come in the order of the arrivals that another session sees.
+//! Contenders lock under load. Grants follow the order of arrival that another session sees.
 
 use std::sync::{Arc, Mutex as StdMutex};
 
@@ -12,8 +12,8 @@ const TURNS: usize = 25;
 /// Znode that ends the watch. The store reports changes in order, so every arrival was reported before it.
 const END: &str = "end-of-run";
 
-/// Names of the contenders' znodes in the order of their creation, each with the zxid of its create: `None` where the
-/// server does not tell it and the znode went before it could be read.
+/// The contenders' znodes in order of creation, each with its create's zxid. `None` if the server does not report it
+/// and the znode was deleted before it could be read.
 type Arrivals = Vec<(String, Option<Zxid>)>;
 
 async fn observe(session: Session, mut watcher: PersistentWatcher) -> Arrivals {
@@ -27,7 +27,7 @@ async fn observe(session: Session, mut watcher: PersistentWatcher) -> Arrivals {
         if event.path.name() == END {
             break;
         }
-        // ZooKeeper before 3.9 does not say it in the event, so the znode is read.
+        // ZooKeeper before 3.9 does not include it in the event, so we read the znode.
         let czxid = match event.zxid {
             Some(zxid) => Some(zxid),
             None => session
@@ -80,7 +80,7 @@ on_every_backend! {
         assert_eq!(granted, arrived);
         assert_eq!(granted.len(), CLIENTS * TURNS);
         assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
-        // The events come in the order of the zxids.
+        // The events arrive in zxid order.
         let czxids: Vec<_> = arrivals.iter().filter_map(|(_, czxid)| *czxid).collect();
         assert!(czxids.is_sorted_by(|a, b| a < b), "{czxids:?}");
     }

@@ -1,4 +1,4 @@
-//! Workers share a batch of jobs: each takes those that are free, then the rest as they come free.
+//! Workers share a batch of jobs. Each takes the free ones, then the rest as they become free.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use testkit::on_every_backend;
 
 const JOBS: usize = 12;
 const WORKERS: usize = 3;
-/// This worker ends without having done its share.
+/// This worker ends without doing its share.
 const LAZY: usize = 0;
 const WORK: Duration = Duration::from_millis(2);
 
@@ -39,7 +39,7 @@ impl Batch {
         job.expect("each lock stands for a job")
     }
 
-    /// Does a job unless it is done already.
+    /// Does a job unless it is already done.
     async fn work_at(&self, job: usize, worker: usize, guard: &Guard) {
         let is_done = self.at(job, |job| {
             job.gate.admit(guard.fencing_token()).unwrap();
@@ -60,7 +60,7 @@ impl Batch {
     }
 }
 
-/// Takes those of the wanted jobs that are free.
+/// Takes the free ones of the wanted jobs.
 async fn take_free(
     client: &Client,
     batch: &Batch,

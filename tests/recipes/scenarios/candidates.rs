@@ -1,4 +1,4 @@
-//! Candidates stand for election, work while they lead, and lose the leadership in each way; the next one takes over.
+//! Candidates campaign, work while they lead, and lose the leadership in each way. The next one takes over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use super::schedule::Schedule;
 
 pub(super) const ELECTION: &str = "/election/scenario";
 
-/// The time that the store waits for a candidate that has fallen silent.
+/// How long the store waits for a silent candidate.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Entries that a leader writes before it resigns or is killed.
 const ENTRIES: usize = 5;
 
-/// The end of a leadership.
+/// How a leadership ends.
 #[derive(Clone, Copy, PartialEq)]
 enum Fate {
     Resigns,
     /// The client is closed.
     Dropped,
-    /// The client is cut off: its session expires, and it writes once more, too late.
+    /// The client is cut off. Its session expires, and it writes once more, too late.
     CutOff,
 }
 
@@ -62,7 +62,7 @@ impl Observer {
         Self { seen, seeing }
     }
 
-    /// Waits for a leader with a newer epoch than this.
+    /// Waits for a leader with a newer epoch.
     pub(super) async fn next_leader(&self, after: Option<FencingToken>) -> Leader {
         let mut seen = self.seen.clone();
         let newer = |seen: &Seen| seen.now.as_ref().map(|leader| leader.epoch) > after;
@@ -70,14 +70,14 @@ impl Observer {
         found.unwrap()
     }
 
-    /// Waits until this term is seen: of changes that come faster than that some would be left out.
+    /// Waits until this term is seen, because faster changes would be skipped.
     async fn sees(&self, epoch: FencingToken) {
         let mut seen = self.seen.clone();
         let led = |seen: &Seen| seen.all.iter().any(|leader| leader.epoch == epoch);
         seen.wait_for(led).await.unwrap();
     }
 
-    /// Waits until the election has no leader, and returns the names of the past ones, in order.
+    /// Waits until the election has no leader. Returns the names of the past ones in order.
     pub(super) async fn finish(mut self) -> Vec<String> {
         let vacant = |seen: &Seen| seen.now.is_none();
         let seen = self.seen.wait_for(vacant).await.expect("it observes");
@@ -91,13 +91,13 @@ pub(super) fn name(leader: &Leader) -> String {
     leader.data.clone().expect("each candidate has a name")
 }
 
-/// Waits until so many candidates stand, in whatever order.
+/// Waits until there are `count` candidates, in any order.
 pub(super) async fn until_they_stand(election: &Election, count: usize) {
     let mut line = observe(election.client(), election.path().clone()).unwrap();
     while line.next().await.unwrap().unwrap().len() < count {}
 }
 
-/// One entry's work. Nothing is wrong with a refusal: a leader that has lost may not know it yet.
+/// Writes one entry. A refusal is fine, because a leader that has lost may not know it yet.
 pub(super) async fn work(leadership: &Leadership, schedule: &Schedule, name: &str) {
     let _ = schedule.write(leadership.epoch(), name);
     let clock = leadership.session().clock();
@@ -109,7 +109,7 @@ struct Candidate {
     election: Election,
     schedule: Schedule,
     fate: Fate,
-    /// Says that the leader has worked and awaits its fate.
+    /// Signals that the leader has worked and awaits its fate.
     at_work: mpsc::UnboundedSender<()>,
     observer: Arc<Observer>,
 }
@@ -171,7 +171,7 @@ on_every_backend! {
             names.push(candidate.name.clone());
             clients.push(client);
             lives.spawn(candidate.live());
-            // The first leads at once, and waits for its fate only when all stand.
+            // The first leads immediately, but meets its fate only when all are in line.
             until_they_stand(&election, number + 1).await;
         }
         for (client, fate) in clients.iter().zip(FATES) {

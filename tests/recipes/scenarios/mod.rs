@@ -1,5 +1,5 @@
-//! Scenarios: several clients do a job under locks, at a resource that checks tokens, and the job's outcome is
-//! checked as a whole.
+//! Scenarios: several clients do a job under locks, on a resource that checks tokens. The test checks the job's overall
+//! outcome.
 
 mod api_quota;
 mod arrivals;

@@ -1,4 +1,4 @@
-//! Candidates that are processes of their own: leaders are killed with SIGKILL, and the next one takes over.
+//! Candidates in separate processes. Leaders are killed with SIGKILL, and the next one takes over.
 
 use std::convert::Infallible;
 use std::env;
@@ -17,7 +17,7 @@ use super::schedule::Schedule;
 const CANDIDATES: usize = 4;
 const KILLED: usize = 2;
 
-/// By these the test binary knows that it is a candidate, and which.
+/// Tell the test binary that it is a candidate, and which.
 const URL: &str = "LOCKKEEPER_CANDIDATE_URL";
 const NAME: &str = "LOCKKEEPER_CANDIDATE_NAME";
 const SCHEDULE: &str = "LOCKKEEPER_CANDIDATE_SCHEDULE";
@@ -55,8 +55,8 @@ async fn killed_leaders(env: Env) {
         process.kill();
         led.push(leader);
     }
-    // The next one takes over when the session of the killed one has expired. Then those that are left are told to
-    // end, the last first, so that only it has led.
+    // The next one takes over when the killed one's session has expired. The remaining ones are then ended last to
+    // first, so that only the first has led.
     let leader = observer.next_leader(epoch).await;
     schedule.until_newer(epoch).await;
     led.push(name(&leader));
@@ -76,13 +76,13 @@ fn start(url: &str, name: &str, schedule: &Path) -> ChildProcess {
             .env(URL, url)
             .env(NAME, name)
             .env(SCHEDULE, schedule)
-            // Its end tells the process to resign; so does the end of this one.
+            // Closing it tells the process to resign, and so does our own end.
             .stdin(Stdio::piped())
             .stdout(Stdio::null()),
     )
 }
 
-/// A process that is one candidate: it leads when it can, until it is killed or its standard input ends.
+/// Runs one candidate, which leads when it can until it is killed or its stdin ends.
 #[tokio::test]
 async fn a_candidate() {
     let (Ok(url), Ok(name), Some(file)) = (env::var(URL), env::var(NAME), env::var_os(SCHEDULE))
@@ -95,7 +95,7 @@ async fn a_candidate() {
     let schedule = Schedule::at(Path::new(&file));
     let (hang_up, hung_up) = oneshot::channel::<()>();
     std::thread::spawn(move || {
-        // Nothing is ever written there; an error is an end as well.
+        // Nothing is ever written there, and an error is an end too.
         let _ = io::stdin().read_to_end(&mut Vec::new());
         drop(hang_up);
     });
@@ -106,9 +106,9 @@ async fn a_candidate() {
     };
     tokio::select! {
         outcome = election.run(name.as_str(), lead) => match outcome.unwrap() {},
-        // Dropped: it resigns, or leaves the line.
+        // Dropped, so it resigns or leaves the line.
         _ = hung_up => {}
     }
-    // Confirmed: nothing of this candidate is left.
+    // Confirms that nothing of this candidate is left.
     client.close().await.unwrap();
 }

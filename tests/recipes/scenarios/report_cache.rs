@@ -1,4 +1,4 @@
-//! A cached report: many read it at a time, and now and then a writer makes a new edition of it, page by page.
+//! A cached report with many concurrent readers. Sometimes a writer replaces it page by page.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -20,15 +20,15 @@ struct Desk {
     gate: Mutex<FencingGate>,
     closed: AtomicBool,
     reads: AtomicU64,
-    /// Reads that saw half of one edition and half of the next.
+    /// Reads that saw parts of two editions.
     halves: AtomicU64,
-    /// The newest token of a reader so far.
+    /// The newest reader token so far.
     newest_reader: AtomicI64,
     read: Notify,
 }
 
 impl Desk {
-    /// Reads the report, and returns its edition unless its pages are of several.
+    /// Reads the report. Returns its edition unless its pages differ.
     async fn read(&self, token: Option<FencingToken>) -> Option<u64> {
         if let Some(token) = token {
             self.gate.lock().unwrap().admit_shared(token).unwrap();
@@ -92,11 +92,11 @@ async fn serve(lock: Option<RwLock>, desk: Arc<Desk>) {
     }
 }
 
-/// Writes an edition, and reads it over as a reader before another writer can come in.
+/// Writes an edition, and reads it as a reader before another writer can get in.
 async fn refresh(lock: &RwLock, desk: &Desk, edition: u64) {
     let guard = lock.write().await.unwrap();
     let token = guard.fencing_token();
-    // A token is the order of arrival: no reader that came later was let in before this writer.
+    // Tokens follow the order of arrival, so no later reader was let in before this writer.
     let newest_reader = desk.newest_reader.load(SeqCst);
     assert!(newest_reader < token.as_i64(), "a reader has overtaken");
     desk.write(Some(token), edition).await;
@@ -127,7 +127,7 @@ on_every_backend! {
     }
 }
 
-/// The witness is no accident of the lock: without one, it sees half a report.
+/// Shows that the check works: without the lock, readers see half a report.
 #[tokio::test]
 async fn without_the_lock_half_a_report_is_seen() {
     let desk = Arc::new(Desk::default());

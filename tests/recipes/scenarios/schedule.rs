@@ -1,4 +1,4 @@
-//! The file that leaders write, in one process or in several, and that checks their epochs.
+//! A file that leaders write, in one process or several, and that checks their epochs.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -9,8 +9,8 @@ use std::time::Duration;
 use lockkeeper::{FencingGate, FencingToken, StaleToken};
 use serde::{Deserialize, Serialize};
 
-/// A resource that checks tokens: the gate stands in the file itself, and is asked and written back in one step with
-/// the data, under the file's lock.
+/// A resource that checks tokens. The gate is stored in the file and updated in one step with the data, under the
+/// file's lock.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
     file: PathBuf,
@@ -37,7 +37,7 @@ impl Schedule {
         &self.file
     }
 
-    /// Writes an entry, unless a leader with a newer epoch has written before.
+    /// Writes an entry unless a leader with a newer epoch has written.
     pub(super) fn write(&self, epoch: FencingToken, leader: &str) -> Result<(), StaleToken> {
         let lock = File::create(self.file.with_extension("lock")).unwrap();
         lock.lock().unwrap();
@@ -47,7 +47,7 @@ impl Schedule {
             epoch,
             leader: leader.into(),
         });
-        // In one step or not at all: a writer may be killed in the middle.
+        // Atomic, because a writer may be killed in the middle.
         let new = self.file.with_extension("new");
         fs::write(&new, serde_json::to_vec(&content).unwrap()).unwrap();
         fs::rename(&new, &self.file).unwrap();
@@ -62,15 +62,15 @@ impl Schedule {
         }
     }
 
-    /// Waits until a leader with a newer epoch than this has written. Changes of a file cause no event here.
+    /// Waits until a leader with a newer epoch has written. Polls, because file changes cause no event here.
     pub(super) async fn until_newer(&self, epoch: Option<FencingToken>) {
         while self.read().gate.newest() <= epoch {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
-    /// Checks that no old leader's entry was accepted after a new leader's, and that each epoch had one leader.
-    /// Returns the leaders in the order of their epochs.
+    /// Checks that no entry of an old leader was accepted after a new leader's, and that each epoch had one leader.
+    /// Returns the leaders in epoch order.
     pub(super) fn check(&self) -> Vec<String> {
         let content = self.read();
         assert!(content.entries.is_sorted_by_key(|entry| entry.epoch));

@@ -1,4 +1,4 @@
-//! A holder falls silent: it is told of its loss, the next one is granted the lock, and a late write is refused.
+//! A holder falls silent. It learns of its loss, the next one is granted the lock, and a late write is refused.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn contender(client: &Client) -> (Mutex, LockOptions, LockEvents) {
     (mutex, LockOptions::new().events(sink), events)
 }
 
-/// Returns the next event, but for those of the connection.
+/// Returns the next event, skipping those of the connection.
 async fn next(events: &mut LockEvents) -> LockEvent {
     loop {
         match events.next().await.expect("the events go on") {

@@ -1,4 +1,4 @@
-//! Money goes between accounts under the locks of both, which the tellers name in opposite orders.
+//! Transfers between accounts under the locks of both, which the tellers name in opposite orders.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ const TELLERS: usize = 6;
 const TRANSFERS_EACH: usize = 20;
 const OPENING_CENTS: i64 = 100_000;
 
-/// An account knows nothing of the others, nor of the locks: it checks the token of each visitor.
+/// An account knows neither the others nor the locks. It checks each visitor's token.
 struct Account {
     cents: i64,
     expected_cents: i64,
@@ -72,7 +72,7 @@ async fn work(client: Client, bank: Arc<Bank>, teller: usize) {
         let token = guard.fencing_token();
         let paid = bank.at(payer, |account| account.enter(teller, token));
         let received = bank.at(payee, |account| account.enter(teller, token));
-        // Another teller that were here now would work with the same balances.
+        // A second teller at this point would use the same balances.
         tokio::task::yield_now().await;
         bank.at(payer, |account| account.leave(paid - cents, -cents, token));
         bank.at(payee, |account| {

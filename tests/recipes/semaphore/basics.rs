@@ -1,4 +1,4 @@
-//! Acquisition of permits: in order, at once, in time, or not at all.
+//! Acquiring permits: in order, several together, in time, or not at all.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ on_every_backend! {
         first.release().await.unwrap();
         ground.until_held(2).await;
         assert_eq!(ground.observing_semaphore().available().await, Ok(2));
-        // Two are free; but the small request waits behind the large one, which takes none of them yet.
+        // Two are free, but the small request waits behind the large one, which takes none of them yet.
         assert_eq!(ground.waiters().await.len(), 2);
         assert!(!large.is_finished() && !small.is_finished());
         second.release().await.unwrap();
@@ -75,7 +75,7 @@ on_every_backend! {
         let large = ground.queue_up(&ground.semaphore().await, 2).await;
         let semaphore = ground.semaphore().await;
         assert!(semaphore.try_acquire().await.unwrap().is_none());
-        // It stands in the queue, although a permit is free.
+        // It is queued although a permit is free.
         let small = ground.queue_up(&semaphore, 1).await;
         ground.until_waiting(2).await;
         holder.release().await.unwrap();

@@ -1,4 +1,4 @@
-//! Known bugs of other semaphores; docs/known-bugs.md is the table.
+//! Known bugs of other semaphores, listed in docs/known-bugs.md.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,7 +36,7 @@ on_every_backend! {
         }
     }
 
-    // The same, cancelled while the lost reply is being looked for.
+    // As above, cancelled while it looks for the lost reply.
     async fn a_grant_whose_answer_is_lost_is_cancelled_and_leaks_the_permit(env: Env) {
         let ground = Ground::new(env, 1).await;
         for polls in 1..12 {
@@ -109,15 +109,15 @@ on_every_backend! {
         ground.until_held(0).await;
     }
 
-    // CURATOR-376, in the order in which the waiter is forgotten
+    // CURATOR-376, in the order that forgets the waiter
     async fn a_permit_comes_back_between_the_look_and_the_watch(env: Env) {
         let ground = Ground::new(env, 1).await;
         let holder = ground.hold(1).await;
         let semaphore = ground.semaphore().await;
-        // From now on it joins the queue first, and only then looks.
+        // From now on it joins the queue first and looks only then.
         ground.queue_up(&semaphore, 1).await.abort();
         ground.until_waiting(0).await;
-        // Its read shows the permit held, and its answer arrives only after the release.
+        // Its read shows the permit held, but the answer arrives only after the release.
         ground.delay_replies(semaphore.client(), LONG);
         let request = ground.queue_up(&semaphore, 1).await;
         holder.release().await.unwrap();
@@ -137,7 +137,7 @@ on_every_backend! {
         ground.reconnect(semaphore.client());
         assert!(denied(waiting).await.is_session_end());
         assert!(!permit.is_held());
-        // The next use opens a session; the permit of the old one came back with its end.
+        // The next use opens a session. The old session's permit was returned with its end.
         let permit = semaphore.acquire().await.unwrap();
         assert_eq!(semaphore.available().await, Ok(0));
         permit.release().await.unwrap();
@@ -166,7 +166,7 @@ on_every_backend! {
         let holder = ground.hold(1).await;
         let semaphore = ground.semaphore().await;
         let request = ground.queue_up(&semaphore, 1).await;
-        // Its own grant may be under way then, and be carried out behind the release.
+        // Its own grant may be in flight then, and be executed after the release.
         ground.disconnect(semaphore.client());
         holder.release().await.unwrap();
         ground.reconnect(semaphore.client());
@@ -184,15 +184,14 @@ on_every_backend! {
         tokio::task::yield_now().await;
         let session = ground.observing().await;
         for parent in [LOCKS, LEASES] {
-            // It may have been reaped already.
+            // The server may have removed it already.
             let _ = session.delete(&path(parent), None).await;
         }
         ground.reconnect(semaphore.client());
         assert!(permitted(request).await.is_held());
     }
 
-    // Found here: the request that creates the queue went by reads from before, and so did other requests that met
-    // it.
+    // Found here: the request that creates the queue used earlier reads, and so did other requests that met it.
     async fn reads_from_before_the_queues_creation_are_not_believed(env: Env) {
         let reads = match env.is_zookeeper() {
             true => RequestKind::MultiRead,
@@ -200,21 +199,21 @@ on_every_backend! {
             false => RequestKind::Multi,
         };
         let world = World::new(env).await;
-        // So long a path that every store leaves the creation of the queue to the client.
+        // So long a path that every store lets the client create the queue.
         let quota = format!("{QUOTA}-{}", "x".repeat(4 << 10));
         let [locks, leases] = ["locks", "leases"].map(|part| format!("{quota}/{part}"));
         let quota = quota.as_str();
         let other = Semaphore::new(&world.client().await, quota, 2).unwrap();
         assert_eq!(other.permits().await, Ok(2));
         let semaphore = Semaphore::open(&world.client().await, quota).unwrap();
-        // Known from now on: whether the store takes conditions.
+        // Now the client knows whether the store supports conditions.
         semaphore.acquire().await.unwrap().release().await.unwrap();
         for parent in [&locks, &leases] {
             let deleted = world.observing().await.delete(&path(parent), None).await;
-            // The store may have swept the empty container before.
+            // The store may have removed the empty container before.
             assert!(matches!(deleted, Ok(()) | Err(Error::NoNode { .. })), "{deleted:?}");
         }
-        // Its first answer, that the queue is missing, is late; the read alongside sees no lease.
+        // Its first answer, that the queue is missing, is late. The read next to it sees no lease.
         world.delay_replies(semaphore.client(), LONG);
         let mut late = tokio::spawn({
             let semaphore = semaphore.clone();

@@ -1,5 +1,5 @@
-//! Cancelled waits leave neither an entry nor a permit behind, wherever they are cancelled and whatever replies are
-//! lost; and the other waiters go on when a session ends anywhere.
+//! Cancelled waits leave neither an entry nor a permit behind, at any point and with any lost replies. Other waiters
+//! continue when a session ends anywhere.
 
 use lockkeeper::LostReason;
 use lockkeeper::testing::RequestKind;
@@ -40,7 +40,7 @@ async fn contender(ground: &Ground, losses: Losses) -> Semaphore {
     semaphore
 }
 
-/// Ends a wait that was polled so often, and returns true if it was granted.
+/// Releases a wait's permits. Returns true if it was granted.
 async fn given_back(outcome: Option<Result<Permit, LockError>>) -> bool {
     let granted = outcome.is_some();
     if let Some(permit) = outcome {
@@ -49,7 +49,7 @@ async fn given_back(outcome: Option<Result<Permit, LockError>>) -> bool {
     granted
 }
 
-/// Waits behind a holder of all permits, and `ahead` others that wait for one each, until these permits are let go.
+/// Waits behind a holder of all permits and `ahead` others that wait for one each, until the holder releases.
 async fn behind_a_holder(ground: &Ground, losses: Losses, ahead: usize) {
     at_every_point(async |polls| {
         let holder = ground.hold(3).await;

@@ -1,4 +1,4 @@
-//! The number of permits: stored once, the same for all, changed while others hold and wait.
+//! The number of permits: stored once, the same for all, and changed while others hold and wait.
 
 use lockkeeper::testing::RequestKind;
 use lockkeeper_store::LARGEST_REQUEST_BYTES;
@@ -27,7 +27,7 @@ on_every_backend! {
         ground.until_waiting(0).await;
         assert_eq!(ground.observing_semaphore().permits().await, Ok(3));
 
-        // Unless it says that the number shall change.
+        // Unless it asks to change the number.
         other.set_permits(5).await.unwrap();
         assert_eq!(other.acquire_many(5).await.unwrap().count(), 5);
         assert_eq!(ground.observing_semaphore().permits().await, Ok(5));
@@ -186,14 +186,14 @@ on_every_backend! {
         semaphore.acquire().await.unwrap().release().await.unwrap();
         let session = ground.observing().await;
         for container in [LOCKS, LEASES] {
-            // It may have been reaped already.
+            // The server may have removed it already.
             let _ = session.delete(&path(container), None).await;
         }
         let permit = semaphore.acquire_many(2).await.unwrap();
         assert_eq!((permit.count(), semaphore.available().await), (2, Ok(1)));
     }
 
-    // Found here: the new number has the version of the old one.
+    // Found here: the new number has the old one's version.
     async fn a_number_that_was_stored_anew_counts_for_all(env: Env) {
         let ground = Ground::new(env, 3).await;
         let old = ground.semaphore().await;

@@ -15,13 +15,12 @@ use tokio::task::JoinHandle;
 
 use crate::common::*;
 
-/// The semaphore of most tests, and what stands below it.
+/// The semaphore of most tests, and its children.
 pub(crate) const QUOTA: &str = "/quota/geocoder";
 pub(crate) const LOCKS: &str = "/quota/geocoder/locks";
 pub(crate) const LEASES: &str = "/quota/geocoder/leases";
 pub(crate) const PERMITS: &str = "/quota/geocoder/permits";
 
-/// A wait for permits, in a task.
 pub(crate) type Request = JoinHandle<Result<Permit, LockError>>;
 
 /// A store with one semaphore, and clients that use it.
@@ -46,12 +45,12 @@ impl Ground {
         Self { world, permits }
     }
 
-    /// The semaphore, for this client.
+    /// Returns the semaphore for this client.
     pub(crate) fn semaphore_of(&self, client: &Client) -> Semaphore {
         Semaphore::new(client, QUOTA, self.permits).unwrap()
     }
 
-    /// Returns the semaphore, for a new client that has used it before.
+    /// Returns the semaphore for a new client that has used it before.
     pub(crate) async fn semaphore(&self) -> Semaphore {
         let semaphore = Semaphore::open(&self.world.client().await, QUOTA).unwrap();
         semaphore.permits().await.unwrap();
@@ -66,7 +65,7 @@ impl Ground {
         self.semaphore().await.acquire_many(count).await.unwrap()
     }
 
-    /// Starts to wait for permits, and returns when the entry stands in the queue.
+    /// Starts a wait for permits, and returns once its entry is in the queue.
     pub(crate) async fn queue_up(&self, semaphore: &Semaphore, count: u32) -> Request {
         self.queue_up_with(semaphore, count, LockOptions::new())
             .await
@@ -83,13 +82,13 @@ impl Ground {
         self.world.queue_up_at(LOCKS, request).await
     }
 
-    /// Waits until so many stand in the queue.
+    /// Waits until the queue has `count` entries.
     pub(crate) async fn until_waiting(&self, count: usize) {
         let session = self.world.observing().await;
         until(&session, LOCKS, |names| names.len() == count).await;
     }
 
-    /// Waits until so many permits are held.
+    /// Waits until `count` permits are held.
     pub(crate) async fn until_held(&self, count: usize) {
         let session = self.world.observing().await;
         until(&session, LEASES, |names| names.len() == count).await;
@@ -103,8 +102,8 @@ impl Ground {
         children(&self.world.observing().await, LEASES).await.len()
     }
 
-    /// Waits until nothing of this client's stands in the queue or among the leases, nor is on its
-    /// way there, beside so many permits that others hold.
+    /// Waits until this client has nothing in the queue, among the leases or on its way there, while others hold `held`
+    /// permits.
     pub(crate) async fn until_swept(&self, semaphore: &Semaphore, held: usize) {
         until_carried_out(semaphore.client(), semaphore.path()).await;
         self.until_waiting(0).await;
@@ -120,7 +119,7 @@ pub(crate) async fn denied(request: Request) -> LockError {
     request.await.unwrap().unwrap_err()
 }
 
-/// Spawns an acquire and the release after it: the grant does not depend on the test polling for it.
+/// Spawns an acquire and its release, so that the grant does not depend on the test polling for it.
 pub(crate) fn use_once<const COUNT: u32>(semaphore: Semaphore) -> JoinHandle<()> {
     tokio::spawn(async move {
         let permit = semaphore.acquire_many(COUNT).await.unwrap();

@@ -1,4 +1,4 @@
-//! The semaphore beside its model: the grants are the model's, and nothing is left at the end.
+//! Compares the semaphore with its model: the grants are equal, and nothing is left at the end.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,7 +12,7 @@ use crate::harness::model::{CLIENTS, Model, clients, model_tests};
 
 const FIRST_TOTAL: u32 = 3;
 
-/// One operation. Places count what there is, round and round.
+/// One operation. Places index what exists, modulo its length.
 #[derive(Clone, Debug)]
 enum Step {
     Acquire { client: usize, count: u32 },
@@ -66,7 +66,7 @@ impl Supply {
         count <= self.total.saturating_sub(self.held())
     }
 
-    /// Serves the queue as far as it goes.
+    /// Serves the queue as far as possible.
     fn serve(&mut self) -> Vec<End> {
         let mut ends = Vec::new();
         while let Some(head) = self.queue.front().copied() {
@@ -84,7 +84,7 @@ impl Supply {
     }
 }
 
-/// The model, and the semaphore that it is compared with.
+/// The model and the semaphore it is compared with.
 struct Both {
     world: Ground,
     clients: Vec<Client>,
@@ -198,7 +198,7 @@ impl Model for Both {
 }
 
 impl Both {
-    /// A new handle, which knows the number that is stored now.
+    /// Returns a new handle, which knows the currently stored number.
     fn semaphore(&self, client: usize) -> Semaphore {
         Semaphore::open(&self.clients[client], QUOTA).unwrap()
     }
@@ -217,7 +217,7 @@ impl Both {
         let semaphore = self.semaphore(client);
         let request = tokio::spawn(async move { semaphore.acquire_many(count).await });
         if count > self.model.total {
-            // At once, whatever other requests wait.
+            // Immediately, whatever other requests wait.
             return self.deny(request, asked).await;
         }
         self.requests.insert(asked.id, request);

@@ -1,4 +1,4 @@
-//! Permits: the round trips of free ones, and hand-overs as cheap for a thousand waiters as for two.
+//! Round trips of free permits, and hand-overs as cheap for a thousand waiters as for two.
 
 use lockkeeper::testing::{RequestKind, Traffic};
 use lockkeeper::{LockOptions, Session, lock_events};
@@ -9,10 +9,10 @@ use crate::harness::costs::{HAND_OVERS, Queue, quiet, sizes};
 
 const PERMITS_HELD: u32 = 3;
 
-/// The hand-overs that are measured, and two before: enough waiters are left at each.
+/// The measured hand-overs and two before, with enough waiters left at each.
 const ALL_HAND_OVERS: usize = HAND_OVERS + 2;
 
-/// A queue in which each has seen its place, and that has handed over before.
+/// A queue in which each has seen its place, after a first hand-over.
 async fn queue(client: &Client, waiters: usize) -> Queue<Permit> {
     let semaphore = Semaphore::new(client, QUOTA, PERMITS_HELD).unwrap();
     let mut held = Vec::new();
@@ -28,8 +28,8 @@ async fn queue(client: &Client, waiters: usize) -> Queue<Permit> {
     queue.warmed_up(Permit::release).await
 }
 
-/// Waits until all waiters that were woken have looked, and sleep. Returns the traffic so far, and the bytes of one
-/// request of this function's own.
+/// Waits until all woken waiters have looked and sleep. Returns the traffic so far, and the bytes of one request of
+/// this function.
 async fn still(world: &World, session: &Session) -> (Traffic, u64) {
     let mut last = quiet(world, session).await;
     let mut in_a_row = 0;
@@ -47,7 +47,7 @@ async fn still(world: &World, session: &Session) -> (Traffic, u64) {
     }
 }
 
-/// The cheapest hand-over in a queue of this size: what goes through for it, and its bytes.
+/// The traffic and bytes of the cheapest hand-over in a queue of this size.
 async fn cost_of_a_hand_over(world: &World, waiters: usize, events: u64) -> (Traffic, u64) {
     let client = world.client().await;
     let mut queue = queue(&client, waiters).await;
@@ -56,7 +56,7 @@ async fn cost_of_a_hand_over(world: &World, waiters: usize, events: u64) -> (Tra
     for _ in 0..HAND_OVERS {
         let (before, _) = still(world, &session).await;
         queue.hand_over(Permit::release).await;
-        // The next waiter's look at the remaining permits belongs to the hand-over.
+        // The next waiter's look at the remaining permits is part of the hand-over.
         let (after, own) = still(world, &session).await;
         let cost = after - before;
         assert_eq!(cost.events, events, "of {waiters}");
@@ -72,8 +72,8 @@ on_every_backend! {
         let counts = !env.is_zookeeper();
         let world = World::new(env).await;
         let mut costs = Vec::new();
-        // A store that waits for the leases wakes the head as it can take a permit. Else the head wakes, and the one
-        // behind it.
+        // A store that waits for the leases wakes the head when it can take a permit. Otherwise the head and the one
+        // behind it wake.
         let events = if counts { 1 } else { 2 };
         for &waiters in sizes(&world.env) {
             costs.push(cost_of_a_hand_over(&world, waiters, events).await);
@@ -91,7 +91,7 @@ on_every_backend! {
                 let reads = cost.requests(RequestKind::MultiRead);
                 assert_eq!(reads, 3, "the permits, and by each that wakes its own entry and the marker");
             }
-            // The numbers in names and marks have more digits in a longer queue.
+            // Numbers in names and marks have more digits in a longer queue.
             assert!(*size <= bytes + 32, "{costs:?}");
         }
     }
@@ -101,10 +101,10 @@ on_every_backend! {
         let ground = Ground::new(env, 3).await;
         let semaphore = ground.semaphore().await;
         let client = semaphore.client();
-        // Creates the parents, and shows what the store can do.
+        // Creates the parents, and shows what the store supports.
         let _held = semaphore.acquire().await.unwrap();
         if !counts {
-            // ZooKeeper would remove the empty queue, a container, between two requests.
+            // Otherwise ZooKeeper would remove the empty queue, a container, between two requests.
             ground.make(&format!("{LOCKS}/stays")).await;
         }
         for wanted in [1, 2] {
@@ -144,7 +144,7 @@ on_every_backend! {
         let semaphore = ground.semaphore().await;
         let session = semaphore.client().current_session();
         let before = ground.traffic_of(&session);
-        // With events a contender is woken as it becomes the head, before a permit is free.
+        // With events, a contender wakes when it becomes the head, before a permit is free.
         let (sink, _events) = lock_events();
         let second = ground.queue_up_with(&semaphore, 1, LockOptions::new().events(sink)).await;
         still(&ground, &session).await;
@@ -170,7 +170,7 @@ on_every_backend! {
             waiting.push((semaphore.client().clone(), request));
         }
         let before: Vec<_> = waiting.iter().map(|(client, _)| ground.traffic_of(client)).collect();
-        // Neither a permit that comes back nor a changed number is news for those behind the head.
+        // A returned permit or a changed number does not concern those behind the head.
         holder.split(1).unwrap().release().await.unwrap();
         ground.observing_semaphore().set_permits(4).await.unwrap();
         let mut woken = Vec::new();
@@ -193,7 +193,7 @@ mod on_the_wire {
     #[tokio::test]
     async fn free_permits_take_two_round_trips_on_zookeeper_and_their_release_another() {
         within_reason(async {
-            // Its empty containers stay: a busy machine would have them removed between two requests.
+            // This server keeps empty containers. On a busy machine others remove them between two requests.
             let proxy = Proxy::to(differential_server().address());
             let client = wired(&proxy).await;
             let session = client.session().await.unwrap();
@@ -201,7 +201,7 @@ mod on_the_wire {
             semaphore.acquire().await.unwrap().release().await.unwrap();
 
             frames(&proxy, &session).await;
-            // All of the first trip is sent before the first answer comes.
+            // All of the first trip is sent before the first answer arrives.
             proxy.hold_replies();
             let acquiring = tokio::spawn(async move { semaphore.acquire().await });
             tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! Hundreds contend for a few locks at once, from several threads.
+//! Hundreds contend for a few locks from several threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ const CLIENTS: usize = 20;
 const CONTENDERS_EACH: usize = 15;
 const ROUNDS: usize = 2;
 
-/// Resource behind one lock. It counts what must not happen, and does not prevent it.
+/// Resource behind one lock. It counts violations but does not prevent them.
 #[derive(Default)]
 struct Resource {
     inside: AtomicUsize,
@@ -29,7 +29,7 @@ struct Resource {
 }
 
 impl Resource {
-    /// Works under the lock, giving way to others in the middle of it.
+    /// Works under the lock, and yields to others in the middle.
     async fn work(&self, guard: &Guard) {
         if self.inside.fetch_add(1, Ordering::SeqCst) > 0 {
             self.overlaps.fetch_add(1, Ordering::SeqCst);
@@ -45,11 +45,11 @@ impl Resource {
     }
 }
 
-/// Manner of a contender. All of them have the lock in the end.
+/// How a contender behaves. All get the lock in the end.
 #[derive(Clone, Copy)]
 enum Manner {
     Waits,
-    /// Tries first, and joins the queue when that fails.
+    /// Tries first, and queues when that fails.
     Tries,
     /// Gives up its place twice, and then waits as long as it takes.
     TimesOut,
@@ -80,7 +80,7 @@ impl Manner {
     }
 }
 
-/// Threads of a test's own. Dropping them waits for nothing.
+/// A test's own threads. Dropping them waits for nothing.
 struct Threads(Option<Runtime>);
 
 impl Threads {

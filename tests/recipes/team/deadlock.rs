@@ -1,4 +1,4 @@
-//! Two clients, each of which holds the lock that the other waits for.
+//! Two clients, each holding the lock that the other waits for.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,8 +14,8 @@ const B: &str = "/lock/accounts/b";
 
 const SHORT: Duration = Duration::from_millis(50);
 
-/// Returns sessions that wait for each other in a circle, if any: each waits for the next, and the last for the
-/// first. A dashboard needs no more to show a deadlock.
+/// Returns sessions that wait for each other in a cycle, if any. A dashboard needs no more than this to show a
+/// deadlock.
 fn circle(queues: &[Vec<QueueEntry>]) -> Option<Vec<SessionId>> {
     let mut waits_for: BTreeMap<SessionId, Vec<SessionId>> = BTreeMap::new();
     for queue in queues {
@@ -32,7 +32,7 @@ fn circle(queues: &[Vec<QueueEntry>]) -> Option<Vec<SessionId>> {
         .find_map(|start| way_back(&waits_for, &mut vec![start]))
 }
 
-/// The way from the first of `way` to itself.
+/// Finds a path from the first of `way` back to itself.
 fn way_back(
     waits_for: &BTreeMap<SessionId, Vec<SessionId>>,
     way: &mut Vec<SessionId>,
@@ -53,7 +53,7 @@ fn way_back(
     None
 }
 
-/// Reads snapshots until one shows so many.
+/// Reads snapshots until one shows `count` entries.
 async fn until_shown(snapshots: &mut Snapshots, count: usize) -> Vec<QueueEntry> {
     loop {
         let entries = snapshots.next().await.expect("the stream goes on").unwrap();
@@ -90,7 +90,7 @@ on_every_backend! {
         assert_eq!([seen[0][0].fencing_token, seen[1][0].fencing_token], [a.fencing_token(), b.fencing_token()]);
         assert!(!one_waits.is_finished() && !two_waits.is_finished());
 
-        // One of them gives up, and releases its lock.
+        // One of them gives up and releases its lock.
         one_waits.abort();
         assert!(one_waits.await.unwrap_err().is_cancelled());
         let seen = [seen[0].clone(), until_shown(&mut views[1], 1).await];
@@ -113,7 +113,7 @@ on_every_backend! {
             let refusal = outcome.unwrap_err();
             assert_timed_out(&refusal, at, SHORT);
         }
-        // Only the waits are over: the locks are still held, and have no waiters.
+        // Only the waits have ended. The locks are still held and have no waiters.
         until_queued(&world, A, 1).await;
         until_queued(&world, B, 1).await;
         for (at, guard) in [(A, &a), (B, &b)] {

@@ -8,10 +8,10 @@ use crate::common::*;
 
 const PATHS: [&str; 3] = ["/lock/jobs/a", "/lock/jobs/b", "/lock/jobs/c"];
 
-/// Number of workers of a fleet that wait for each path.
+/// Workers of a fleet that wait for each path.
 const WAITERS: usize = 4;
 
-/// Workers with a session each: one holds each path (if it was free), the others wait.
+/// Workers with a session each. One holds each path if it was free, and the others wait.
 struct Fleet {
     clients: Vec<Client>,
     guards: Vec<Guard>,
@@ -19,7 +19,7 @@ struct Fleet {
 }
 
 impl Fleet {
-    /// Starts to wait for each path, and returns when all stand in the queues behind `ahead` others.
+    /// Starts a wait for each path, and returns once all are queued behind `ahead` others.
     async fn queue_up(world: &World, ahead: usize) -> Self {
         let mut fleet = Self {
             clients: Vec::new(),
@@ -55,9 +55,9 @@ impl Fleet {
         fleet
     }
 
-    /// Each that waits has its turn, in any case after those of `gates`, and lets go.
+    /// Asserts that each waiter gets its turn after those of `gates`, and releases.
     async fn has_its_turns(self, gates: &mut [FencingGate]) {
-        // At the same time, since each path has its own order.
+        // Concurrently, because each path has a separate order.
         let mut turns = tokio::task::JoinSet::new();
         for (number, wait) in self.waits {
             turns.spawn(async move {
@@ -134,7 +134,7 @@ on_every_backend! {
         let new = Fleet::queue_up(&world, 1 + WAITERS).await;
         assert!(new.waits.iter().all(|(_, wait)| !wait.is_finished()));
 
-        // One after the other, as a rolling deployment does: waiters first, the holders at last.
+        // One after another, like a rolling deployment: waiters first, holders last.
         for client in &old.clients {
             client.close().await.unwrap();
         }
@@ -150,7 +150,7 @@ on_every_backend! {
         let world = World::new(env).await;
         let old = Fleet::deploy(&world).await;
         let mut gates = seen(&old.guards);
-        // Nothing that they say reaches the store any more: neither a release nor a farewell.
+        // The store receives nothing from them any more, not even a release.
         for client in &old.clients {
             world.disconnect(client);
         }
@@ -160,7 +160,7 @@ on_every_backend! {
         }
         new.has_its_turns(&mut gates).await;
 
-        // The old ones come back from wherever they were.
+        // The old ones return.
         for client in &old.clients {
             world.reconnect(client);
         }

@@ -1,4 +1,4 @@
-//! Every contender has its turn, in the order of arrival, however hard the others try.
+//! Every contender gets its turn in order of arrival, however hard the others try.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use crate::common::*;
 const CONTENDERS: usize = 6;
 const ROUNDS: usize = 15;
 
-/// Holders of the lock, in order.
+/// Holders of the lock in order.
 type Turns = Arc<Cell<Vec<(Who, FencingToken)>>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ enum Who {
     Barger,
 }
 
-/// Tries for the lock over and over, and never joins the queue, until told to stop.
+/// Tries for the lock repeatedly without ever queueing, until stopped.
 async fn barge(mutex: Mutex, turns: Turns, stop: Arc<AtomicBool>) -> usize {
     let mut tries = 0;
     while !stop.load(Ordering::SeqCst) {
@@ -52,7 +52,7 @@ on_every_backend! {
                 for round in 1..=ROUNDS {
                     let guard = mutex.lock().await.unwrap();
                     turns.lock().push((Who::Contender(me), guard.fencing_token()));
-                    // Every contender with turns left stands in the queue before this one leaves it.
+                    // Every contender with rounds left is queued before this one leaves the queue.
                     let all = left.load(Ordering::SeqCst);
                     until(&observing, LOCK, |names| names.len() >= all).await;
                     if round == ROUNDS {
@@ -78,7 +78,7 @@ on_every_backend! {
             assert_eq!(*who, contended[turn % CONTENDERS].0, "turn {turn} of {turns:?}");
         }
         assert!(after.iter().all(|(who, _)| *who == Who::Barger), "{turns:?}");
-        // Tokens grow with the order of arrival: no contender was overtaken.
+        // Tokens follow the order of arrival, so no contender was overtaken.
         assert!(turns.is_sorted_by_key(|(_, token)| *token), "{turns:?}");
     }
 
@@ -97,7 +97,7 @@ on_every_backend! {
                     let guard = mutex.lock().await.unwrap();
                     granted.lock().push(guard.fencing_token());
                     turns += 1;
-                    // In memory nothing else would make it give way.
+                    // In memory nothing else would make it yield.
                     yield_now().await;
                     drop(guard);
                 }
@@ -106,7 +106,7 @@ on_every_backend! {
         }
         world.until_count(5).await;
         first.release().await.unwrap();
-        // This ends only if each of the modest gets in while the greedy never pause.
+        // Ends only if each modest one gets in while the greedy never pause.
         for _ in 0..20 {
             let modest = world.mutex().await;
             let guard = modest.lock().await.unwrap();

@@ -1,7 +1,6 @@
-//! A real process is stopped (SIGSTOP) past its session's timeout, and goes on (SIGCONT).
+//! A real process is stopped (SIGSTOP) past its session timeout and continued (SIGCONT).
 //!
-//! The process is this test binary, which a test starts again for itself alone: an environment
-//! variable tells it that it is the child, and of which kind.
+//! The process is this test binary, started for one test with environment variables that make it the child.
 
 use std::env;
 use std::fs::{self, File};
@@ -20,11 +19,11 @@ use tokio::sync::mpsc;
 
 use crate::common::*;
 
-/// Of the child's session. Enough for a busy machine, and little to wait for.
+/// The child's session timeout: enough for a busy machine, and short to wait for.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Resource behind the lock: a file that is changed under the system's own lock, and that refuses
-/// tokens that are older than the newest it has seen.
+/// Resource behind the lock: a file that is changed under the system's lock and refuses tokens older than the newest it
+/// has seen.
 #[derive(Default, Serialize, Deserialize)]
 struct Ledger {
     gate: FencingGate,
@@ -56,21 +55,21 @@ fn ledger_in(folder: &TempFolder) -> PathBuf {
     folder.path().join("ledger")
 }
 
-/// Prefix of the child's lines. The test harness writes to the same output.
+/// Prefix of the child's lines, because the test harness writes to the same output.
 const SAYS: &str = "child: ";
 
-/// Variables that make a process the child: the URL of the store, and the path of its ledger.
+/// Make a process the child: the store's URL and its ledger's path.
 const URL: &str = "LOCKKEEPER_STOPPED_URL";
 const LEDGER: &str = "LOCKKEEPER_STOPPED_LEDGER";
 
-/// The child's own side.
+/// The child's side.
 struct Me {
     mutex: Mutex,
     ledger: PathBuf,
 }
 
 impl Me {
-    /// `None` in a process that is not the child.
+    /// Returns `None` in a process that is not the child.
     async fn if_child() -> Option<Self> {
         let url = env::var(URL).ok()?;
         let options = ConnectOptions::new().session_timeout(TIMEOUT);
@@ -88,7 +87,7 @@ impl Me {
         std::io::stdout().flush().unwrap();
     }
 
-    /// Waits for a word, holding up everything of this process's but the threads of the store.
+    /// Waits for a word, blocking everything in this process except the store's threads.
     fn hear(&self, word: &str) {
         let mut line = String::new();
         std::io::stdin().read_line(&mut line).unwrap();
@@ -104,7 +103,7 @@ impl Me {
         self.append("first", guard.fencing_token()).unwrap();
         self.say("holds");
         self.hear("go on");
-        // The first look, before anything else of this process's can have run.
+        // The first check, before anything else in this process can have run.
         let held = guard.is_held();
         let late = self.append("too late", guard.fencing_token());
         self.say(if held { "believes" } else { "knows" });
@@ -124,7 +123,7 @@ impl Me {
         self.lock_again().await;
     }
 
-    /// A process that lost a session goes on with another.
+    /// A process that lost its session continues with another.
     async fn lock_again(self) {
         let guard = self.mutex.lock().await.unwrap();
         self.append("again", guard.fencing_token()).unwrap();
@@ -134,7 +133,7 @@ impl Me {
     }
 }
 
-/// The other side: a child that can be stopped.
+/// The parent's side: a child that can be stopped.
 struct Process {
     child: ChildProcess,
     orders: ChildStdin,
@@ -142,7 +141,7 @@ struct Process {
 }
 
 impl Process {
-    /// Starts this binary again, for one test.
+    /// Starts this binary again for one test.
     fn start(test: &str, world: &World, ledger: &Path) -> Self {
         let mut child = ChildProcess::spawn(
             again(module_path!(), test)
@@ -180,7 +179,7 @@ impl Process {
         assert_eq!(said, what);
     }
 
-    /// Stops it, and returns when it stands still.
+    /// Stops it, and returns once it has stopped.
     fn stop(&self) {
         kill_process(self.pid(), Signal::STOP).unwrap();
         let (_, status) = waitpid(Some(self.pid()), WaitOptions::UNTRACED)
@@ -262,11 +261,11 @@ async fn a_stopped_holder(env: Env, test: &str) {
         process.says("holds").await;
         let waiter = world.queue_up(&world.mutex().await).await;
         process.stop();
-        // The server ends its session when the timeout has passed, and the next one holds.
+        // The server ends its session after the timeout, and the next one holds.
         let next = granted(waiter).await;
         Ledger::append(&ledger_in(&folder), "next", next.fencing_token()).unwrap();
 
-        // The order lies ready before the process can take another step.
+        // The command is waiting before the process can take another step.
         process.tell("go on");
         process.go_on();
         process.says("knows").await;

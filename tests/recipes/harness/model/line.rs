@@ -1,4 +1,4 @@
-//! The model of a recipe whose contenders stand in one queue: the first ones hold, the others wait.
+//! The model of a recipe with one queue: the first contenders hold, the others wait.
 
 use std::ops::Range;
 
@@ -13,11 +13,10 @@ use crate::common::*;
 
 /// A recipe with one line of contenders.
 pub(crate) trait Queued: Clone + 'static {
-    /// Kind of a contender: a side of the lock, for instance.
+    /// Kind of a contender, for example a side of the lock.
     type Kind: Copy + std::fmt::Debug + 'static;
     type Held: Send + 'static;
 
-    /// Returns the recipe, for a client.
     fn open(client: &Client) -> Self;
 
     fn client(&self) -> &Client;
@@ -29,7 +28,7 @@ pub(crate) trait Queued: Clone + 'static {
         label: String,
     ) -> impl Future<Output = Result<Self::Held, LockError>> + Send + 'static;
 
-    /// Tries once, as a contender with this label.
+    /// Tries once as a contender with this label.
     async fn attempt(
         &self,
         kind: Self::Kind,
@@ -45,18 +44,18 @@ pub(crate) trait Queued: Clone + 'static {
         Self::guard(held).metadata().label.clone()
     }
 
-    /// Returns the labels that the queue shows, in order.
+    /// Returns the labels in the queue, in order.
     async fn labels(world: &World) -> Vec<String> {
         super::labels(world).await
     }
 
-    /// Returns true if this may be held by several at once.
+    /// Returns true if several contenders can hold this together.
     fn is_shared(_kind: Self::Kind) -> bool {
         false
     }
 }
 
-/// An operation on a line that all recipes have.
+/// An operation that all such recipes have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step<K> {
     /// Joins the line. The reply to the create may be lost.
@@ -69,13 +68,12 @@ pub(crate) enum Step<K> {
         client: usize,
         kind: K,
     },
-    /// The contender at this place leaves: a holder releases, a waiter gives up. The reply to a release may be
-    /// lost.
+    /// The contender at this place releases or gives up. The reply to a release may be lost.
     Leave {
         place: usize,
         unheard: bool,
     },
-    /// The same; a holder is dropped.
+    /// Like `Leave`, but a holder is dropped.
     Drop {
         place: usize,
     },
@@ -131,7 +129,7 @@ pub(crate) enum State<H> {
     Holding(H),
 }
 
-/// A contender, as the model knows it.
+/// A contender in the model.
 pub(crate) struct Standing<R: Queued> {
     pub(crate) client: usize,
     pub(crate) kind: R::Kind,
@@ -139,10 +137,10 @@ pub(crate) struct Standing<R: Queued> {
     pub(crate) state: State<R::Held>,
 }
 
-/// The line, and the recipe that it is compared with.
+/// The line and the recipe it is compared with.
 pub(crate) struct Line<R: Queued> {
     pub(crate) world: World,
-    /// The recipe, for each client.
+    /// The recipe for each client.
     pub(crate) recipes: Vec<R>,
     pub(crate) standing: Vec<Standing<R>>,
     gate: FencingGate,
@@ -190,20 +188,20 @@ impl<R: Queued> Line<R> {
         }
     }
 
-    /// Loses the next reply to this that a client is sent.
+    /// Loses the next reply of this kind to a client.
     pub(crate) fn lose_reply(&self, client: usize, on: Option<RequestKind>) {
         if let Some(on) = on {
             self.world.lose_reply(self.recipes[client].client(), on);
         }
     }
 
-    /// Returns a label that no contender has had.
+    /// Returns a new label.
     pub(crate) fn next_label(&mut self) -> String {
         self.stood += 1;
         self.stood.to_string()
     }
 
-    /// Starts a wait, and appends the contender to the model's queue when its entry exists.
+    /// Starts a wait, and adds the contender to the model once its entry exists.
     pub(crate) async fn join(
         &mut self,
         client: usize,
@@ -213,7 +211,7 @@ impl<R: Queued> Line<R> {
         wait: impl Future<Output = Result<R::Held, LockError>> + Send + 'static,
     ) {
         if lost.is_some() {
-            // One that has to make the parent first may spend the loss on that.
+            // Otherwise creating the parent might use up the loss.
             self.world.make(LOCK).await;
         }
         self.lose_reply(client, lost);
@@ -246,7 +244,7 @@ impl<R: Queued> Line<R> {
         }
     }
 
-    /// The model's one rule: returns true if a contender at this place holds.
+    /// The model's only rule: returns true if a contender at this place holds.
     pub(crate) fn has_turn(&self, kind: R::Kind, place: usize) -> bool {
         let mut ahead = self.standing[..place].iter();
         match R::is_shared(kind) {
@@ -255,7 +253,7 @@ impl<R: Queued> Line<R> {
         }
     }
 
-    /// Takes a contender out of the line. A waiter has given up, then.
+    /// Removes a contender from the line. A waiter gives up.
     fn take(&mut self, place: usize) -> Option<(usize, R::Held)> {
         if place >= self.standing.len() {
             return None;
@@ -294,11 +292,11 @@ impl<R: Queued> Line<R> {
                 }
             }
         }
-        // The next wait opens another session; here, so that it can be told what to lose.
+        // Opens the next session here, before a fault is set for it.
         expired.session().await.unwrap();
     }
 
-    /// Waits until those hold that have their turn, and sees that the queue is the line.
+    /// Waits until all contenders whose turn it is hold, and checks that the queue equals the line.
     pub(crate) async fn agree(&mut self) {
         for place in 0..self.standing.len() {
             let kind = self.standing[place].kind;
