@@ -457,7 +457,6 @@ on_every_store! {
     }
 }
 
-/// Asserts that a call panics and explains why.
 fn panics(call: impl FnOnce()) {
     let panic = catch_unwind(AssertUnwindSafe(call)).expect_err("it blocks the task's thread");
     let words = panic.downcast_ref::<String>().map(String::as_str);

@@ -37,7 +37,6 @@ async fn contender(world: &World, losses: Losses) -> Mutex {
     mutex
 }
 
-/// Releases a granted lock. Returns false if the wait was cancelled before.
 async fn given_back(outcome: Option<Result<Guard, LockError>>) -> bool {
     let is_granted = outcome.is_some();
     if let Some(guard) = outcome {

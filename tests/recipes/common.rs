@@ -23,7 +23,6 @@ pub(crate) fn path(path: &str) -> ZnodePath {
     path.parse().unwrap()
 }
 
-/// A wait in a task.
 pub(crate) type Waiter = JoinHandle<Result<Guard, LockError>>;
 
 /// Lost messages of a client: requests, then replies.
@@ -49,7 +48,6 @@ impl World {
         }
     }
 
-    /// Opens another client through the wrapper.
     pub(crate) async fn client(&self) -> Client {
         self.client_for(LONG).await
     }
@@ -59,7 +57,6 @@ impl World {
         self.store.client_with(options).await.unwrap()
     }
 
-    /// Returns the lock for a new client.
     pub(crate) async fn mutex(&self) -> Mutex {
         Mutex::new(&self.client().await, LOCK).unwrap()
     }
@@ -77,12 +74,10 @@ impl World {
             .unwrap();
     }
 
-    /// Returns the names below the lock.
     pub(crate) async fn children(&self) -> Vec<String> {
         children(&self.observing().await, LOCK).await
     }
 
-    /// Waits until there are `count` names below the lock.
     pub(crate) async fn until_count(&self, count: usize) {
         until(&self.observing().await, LOCK, |names| names.len() == count).await;
     }
@@ -154,7 +149,6 @@ pub(crate) async fn children(session: &Session, at: &str) -> Vec<String> {
     }
 }
 
-/// Loses messages of a client.
 pub(crate) fn lose(store: &TestStore, client: &Client, (requests, replies): Losses) {
     for on in requests {
         store.lose_request(client, *on);
@@ -170,13 +164,11 @@ pub(crate) async fn until_carried_out(client: &Client, at: &ZnodePath) {
     while let Err(Error::ConnectionLoss) = session.exists(at).await {}
 }
 
-/// Waits for a new name below a path.
 pub(crate) async fn until_joined(session: &Session, at: &str, before: &[String]) {
     let is_new = |name: &String| !before.contains(name);
     until(session, at, |names| names.iter().any(is_new)).await;
 }
 
-/// Waits until the names below a path satisfy `wanted`.
 pub(crate) async fn until(session: &Session, at: &str, wanted: impl Fn(&[String]) -> bool) {
     loop {
         let (names, watcher) = match session.watch_children(&path(at)).await {

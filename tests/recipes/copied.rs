@@ -15,7 +15,6 @@ use tokio::task::JoinHandle;
 use crate::common::*;
 use crate::semaphore::{Ground, LEASES, LOCKS, PERMITS, QUOTA};
 
-/// The queue that data is copied from.
 const SOURCE: &str = "/source/orders";
 
 /// Another program's znode in a queue with forged data. It keeps the queue, a container, from being removed.
@@ -30,7 +29,6 @@ async fn data_after_hand_overs(world: &World, lock: &str) -> Bytes {
     read(&world.observing().await, lock).await
 }
 
-/// Hands a lock over several times. Returns the last guard.
 async fn hand_overs(world: &World, lock: &str) -> Guard {
     let mutex = Mutex::new(&world.client().await, lock).unwrap();
     let mut holder = mutex.lock().await.unwrap();
@@ -100,7 +98,6 @@ where
     until_left(world).await;
 }
 
-/// Waits until the queue has no contenders.
 async fn until_left(world: &World) {
     let nobody = |names: &[String]| names.iter().all(|name| STAYS.ends_with(name));
     until(&world.observing().await, LOCK, nobody).await;

@@ -20,12 +20,10 @@ const CURATOR: &str = "/usr/share/java/curator-recipes.jar";
 /// The jar that ZooKeeper's client logs to.
 const LOGGER: &str = "/usr/share/java/slf4j-simple.jar";
 
-/// Starts a Java process for Curator's contenders.
 fn curator(world: &World) -> Process {
     curator_for(world, LONG)
 }
 
-/// Like [`curator`], with this session timeout.
 fn curator_for(world: &World, timeout: Duration) -> Process {
     for jar in [CURATOR, LOGGER] {
         assert!(
@@ -45,7 +43,6 @@ fn curator_for(world: &World, timeout: Duration) -> Process {
     Process::start(command)
 }
 
-/// Returns the directory with the compiled `tests/curator`.
 fn classes() -> PathBuf {
     let default = || concat!(env!("CARGO_MANIFEST_DIR"), "/../target/curator").into();
     let classes = PathBuf::from(env::var_os("LOCKKEEPER_CURATOR").unwrap_or_else(default));

@@ -16,9 +16,7 @@ use tokio::task::JoinHandle;
 use crate::common::*;
 
 const PERMITS: u32 = 2;
-/// A lock that the client holds.
 const HELD: &str = "/program/held";
-/// A lock that the client waits for.
 const AWAITED: &str = "/program/awaited";
 /// An election in which the client serves with [`Election::run`].
 const SERVED: &str = "/program/served";
@@ -56,7 +54,6 @@ fn awaited_at(queue: &str) -> usize {
     usize::from(queue != "permits/leases")
 }
 
-/// One of each recipe below one path.
 #[derive(Clone)]
 struct Recipes {
     client: Client,
@@ -113,7 +110,6 @@ impl Recipes {
         }
     }
 
-    /// Starts each wait in a task.
     fn wait(&self) -> Vec<(&'static str, Wait)> {
         /// A wait whose outcome is dropped.
         macro_rules! wait {
@@ -145,7 +141,6 @@ impl Recipes {
 
 type Wait = JoinHandle<Result<(), LockError>>;
 
-/// One guard of each recipe.
 struct Holdings {
     mutex: Guard,
     entries: [ReentrantGuard; 2],
@@ -323,7 +318,6 @@ async fn all_ends(env: Env, end: End) {
     stand(&world, AWAITED, |_| 0).await;
     match end {
         End::Expiry => {
-            // The same objects can acquire everything again.
             for recipes in [held, awaited] {
                 let again = recipes.hold().await;
                 for (new, old) in again.tokens().iter().zip(&tokens) {

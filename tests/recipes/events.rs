@@ -25,7 +25,6 @@ async fn next(events: &mut LockEvents) -> String {
     }
 }
 
-/// Returns how the previous holder left.
 async fn previous(events: &mut LockEvents) -> PreviousHolder {
     loop {
         match events.next().await.expect("it is granted the lock") {
@@ -343,7 +342,6 @@ on_every_backend! {
     }
 }
 
-/// Polls a wait once, so that it joins the queue.
 async fn joined<F: Future>(mut wait: Pin<&mut F>) {
     poll_fn(|context| {
         assert!(wait.as_mut().poll(context).is_pending());
@@ -475,7 +473,6 @@ async fn a_waiter_that_misses_its_suspension_is_told_of_no_resumption() {
     assert_eq!(told, ["queued", "acquired", "released"]);
 }
 
-/// Returns the kinds of all events of a finished contender.
 async fn all_told(events: &mut LockEvents) -> Vec<&'static str> {
     let mut told = Vec::new();
     while let Some(event) = events.next().await {

@@ -87,7 +87,6 @@ fn paths(guard: &impl LockGuard) -> usize {
     guard.paths().count()
 }
 
-/// One guard of each recipe.
 struct Family {
     guard: Guard,
     read: ReadGuard,

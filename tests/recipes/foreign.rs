@@ -62,7 +62,6 @@ on_every_backend! {
     }
 }
 
-/// A contender of Curator's InterProcessReadWriteLock.
 async fn curator(session: &Session, name: &str, mode: CreateMode) -> ZnodePath {
     let name = path(&format!("{LOCK}/_c_{name}"));
     session.create(&name, "127.0.0.1", mode).await.unwrap().0

@@ -117,7 +117,6 @@ async fn the_child_of_a_fork_leaves_the_store_in_a_folder_alone() {
     let guard = mutex.lock().await.unwrap();
     let mut handles = Some((guard, mutex, client, store));
     fork_and(|| {
-        // The last handles to the store.
         drop(handles.take());
         Ok(())
     })
@@ -203,7 +202,6 @@ mod served {
         }
     }
 
-    /// Forks, and fails unless the child exits successfully in time.
     fn fork_and_wait(look: impl FnOnce()) {
         match fork::fork().expect("the system allows a fork") {
             Fork::Child => {

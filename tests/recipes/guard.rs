@@ -433,7 +433,6 @@ mod removal {
 
     const TIMEOUT: Duration = Duration::from_secs(15);
 
-    /// A lock with a timeout in virtual time, its store, and its entry's path.
     async fn held() -> (TestStore, Client, Guard, ZnodePath) {
         let base = Store::memory_with(StoreOptions::new().clock(Clock::new_virtual()));
         let store = TestStore::wrapping(base.connector(), "memory:removal", Plan::calm());

@@ -80,7 +80,6 @@ pub(crate) mod over_a_wire {
         zookeeper,
     };
 
-    /// Time over which traffic is counted.
     const WINDOW: Duration = Duration::from_secs(3);
 
     /// The tick of the tests' servers (`ZooKeeperConfig`).
@@ -89,7 +88,6 @@ pub(crate) mod over_a_wire {
     /// Downtime of a server without a replacement.
     const OUTAGE: Duration = Duration::from_secs(1);
 
-    /// Interval of a client's pings.
     const PING: Duration = Duration::from_secs(2);
 
     /// Largest traffic of one client per window, in addition to heartbeats and pings.
@@ -135,7 +133,6 @@ pub(crate) mod over_a_wire {
         }
     }
 
-    /// The server under test, and how clients reach it.
     pub(crate) enum Place {
         /// Addresses of one server or of an ensemble's members.
         ZooKeeper(Vec<SocketAddr>),
@@ -185,7 +182,6 @@ pub(crate) mod over_a_wire {
         }
     }
 
-    /// Creates one client's proxies and URL.
     fn wire(place: &Place, chroot: &str) -> (Vec<Proxy>, String) {
         match place {
             Place::ZooKeeper(servers) => {
@@ -341,7 +337,6 @@ pub(crate) mod over_a_wire {
         }
     }
 
-    /// The password of `orders` is `secret`.
     const ORDERS: &str = "orders:08sob9dMDb87qFrxEU6Yzq8j3HU=";
 
     /// A client whose user is removed, and one whose password is refused.

@@ -15,7 +15,6 @@ use crate::common::*;
 use crate::mixed;
 use crate::peer::{As, Contender, GRANTS, INSIDE, Process, beside_others, enter, hosts, work};
 
-/// Starts a Python process for kazoo's contenders.
 pub(crate) fn kazoo(world: &World) -> Process {
     let mut command = Command::new(python());
     command
@@ -33,7 +32,6 @@ async fn seen_by(kazoo: &mut Contender) -> Vec<(String, Value)> {
     serde_json::from_str(&kazoo.answer_of("queue ").await).unwrap()
 }
 
-/// A Python that has kazoo.
 fn python() -> PathBuf {
     let default = || concat!(env!("CARGO_MANIFEST_DIR"), "/../target/venv/bin/python").into();
     let python = env::var_os("LOCKKEEPER_PYTHON").unwrap_or_else(default);

@@ -16,7 +16,6 @@ use crate::common::*;
 /// A short session timeout.
 const BRIEF: Duration = Duration::from_secs(2);
 
-/// Returns the number in the only entry's name.
 async fn number_of_the_only_entry(world: &World) -> String {
     let names = world.children().await;
     assert_eq!(names.len(), 1);
@@ -438,7 +437,6 @@ mod waiting {
 /// Interference between a client and its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meddle {
-    /// Loses the list after a create.
     LoseLists,
     /// After a create, the server asked does not know of it until a write passes through it.
     LagBehind,

@@ -37,7 +37,6 @@ async fn connected(store: &TestStore) -> Client {
     store.client_with(options).await.unwrap()
 }
 
-/// A grant's lease must not be about to end.
 fn has_a_fifth(held_until: Option<Deadline>, what: &str, idle: u64) {
     let left = held_until.unwrap().remaining();
     assert!(
@@ -166,7 +165,6 @@ async fn a_wait_for_a_proof_ends_with_its_timeout_and_leaves_nothing() {
     let session = other.session().await.unwrap();
     assert_eq!(children(&session, LOCK).await, Vec::<String>::new());
 
-    // Dropped at every await.
     for times in 1..20 {
         let cold = connected(&store).await;
         store.advance(12 * SECOND).await;

@@ -21,7 +21,6 @@ async fn locks(client: &Client, prefix: &str) -> Vec<LockInfo> {
     list.locks
 }
 
-/// Returns each lock's path, kind, holders and waiters.
 fn short(locks: &[LockInfo]) -> Vec<(&str, LockKind, usize, usize)> {
     let short = |lock: &LockInfo| (lock.kind, lock.holders.len(), lock.waiters);
     let all = locks.iter().map(|lock| (lock.path.as_str(), short(lock)));
@@ -29,7 +28,6 @@ fn short(locks: &[LockInfo]) -> Vec<(&str, LockKind, usize, usize)> {
         .collect()
 }
 
-/// Creates an entry numbered by the store.
 async fn enter(session: &Session, name: &str) -> ZnodePath {
     let at = path(name);
     let parent = at.parent().unwrap();

@@ -54,7 +54,6 @@ impl Local {
     }
 }
 
-/// Starts a wait, and returns once it has joined the queue.
 async fn waiting(
     mutex: &Mutex,
     local: &Local,

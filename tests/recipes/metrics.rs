@@ -9,7 +9,6 @@ use testkit::{alone, on_every_backend};
 
 use crate::common::*;
 
-/// Nonzero samples by name and labels.
 struct Metrics(Registry);
 
 impl Metrics {

@@ -16,7 +16,6 @@ use crate::common::*;
 
 const SHORT: Duration = Duration::from_millis(30);
 
-/// Holds the lock with another client.
 async fn hold(world: &World) -> Guard {
     world.mutex().await.lock().await.unwrap()
 }

@@ -59,7 +59,6 @@ async fn assert_free(client: &Client, base: &LockPath) {
     lock_free(client, base).await.release().await.unwrap();
 }
 
-/// Creates a znode below the lock that belongs to no recipe.
 async fn make_child(world: &World, name: &str, mode: CreateMode) -> ZnodePath {
     world.make(LOCK).await;
     let session = world.observing().await;

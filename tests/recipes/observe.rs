@@ -7,7 +7,6 @@ use testkit::on_every_backend;
 use crate::common::*;
 use crate::rwlock::gate::Gate;
 
-/// Returns the labels in a queue.
 fn labels(entries: &[QueueEntry]) -> Vec<String> {
     let label = |entry: &QueueEntry| entry.metadata.as_ref()?.label.clone();
     entries
@@ -16,7 +15,6 @@ fn labels(entries: &[QueueEntry]) -> Vec<String> {
         .collect()
 }
 
-/// Reads snapshots until one shows these labels.
 async fn until_shown(snapshots: &mut Snapshots, wanted: &[&str]) {
     loop {
         let entries = snapshots.next().await.expect("the stream goes on").unwrap();

@@ -124,7 +124,6 @@ impl Process {
     }
 }
 
-/// One contender of a process.
 pub(crate) struct Contender {
     name: String,
     commands: Arc<Mutex<ChildStdin>>,
@@ -157,7 +156,6 @@ impl Contender {
         }
     }
 
-    /// Returns the expected failure.
     pub(crate) async fn failure(&mut self) -> String {
         loop {
             let answer = self.any_answer().await;
@@ -217,7 +215,6 @@ impl Contender {
         assert_eq!(self.answer().await, "released");
     }
 
-    /// Locks and releases `count` times.
     pub(crate) async fn cycles(&mut self, count: usize) {
         for _ in 0..count {
             self.acquire().await;
@@ -294,7 +291,6 @@ impl Inside {
     }
 }
 
-/// Does exclusive work and releases.
 pub(crate) async fn work(world: &World, guard: Guard) {
     let inside = enter(world, As::Only, guard.path(), guard.fencing_token()).await;
     inside.leave().await;

@@ -41,7 +41,6 @@ async fn soon<T>(work: impl Future<Output = T>) -> T {
     done.expect("a node is left behind")
 }
 
-/// Keys of a batch.
 const KEYS: [&str; 2] = ["/batch/a", "/batch/b"];
 
 async fn until_no_batch(world: &World) {
@@ -378,11 +377,9 @@ struct Stolen {
     session: Session,
     /// Set once the create has failed from the client's view.
     lost: watch::Sender<bool>,
-    /// The client's requests so far.
     requests: AtomicUsize,
 }
 
-/// More requests than any of these tests needs.
 const FAR_TOO_MANY: usize = 1_000;
 
 impl Thief {
@@ -421,7 +418,6 @@ impl Thief {
         }
     }
 
-    /// Returns the nodes that a request creates in queues.
     fn made(request: &Request) -> Vec<ZnodePath> {
         match request {
             Request::Enqueue(enqueue) => vec![enqueue.parent.join(&enqueue.name).unwrap()],

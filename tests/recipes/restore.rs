@@ -13,7 +13,6 @@ use crate::common::LOCK;
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A store in a directory, at a fixed address.
 struct Served {
     server: Server,
     store: Store,
@@ -56,7 +55,6 @@ async fn locked_again(client: &Client) {
     }
 }
 
-/// Stops the server and serves the restored backup in its place.
 async fn restored(served: Served, folder: &Path, address: SocketAddr) -> Served {
     served.stop().await;
     disk::restore(folder.join("backup"), folder.join("restored")).unwrap();

@@ -24,7 +24,6 @@ fn holder() -> RevokeTarget {
     RevokeTarget::holder(LOCK).unwrap()
 }
 
-/// Returns who sent the next request among the events.
 async fn asked_by(events: &mut LockEvents) -> Option<String> {
     loop {
         match events.next().await.expect("the stream goes on") {
@@ -35,7 +34,6 @@ async fn asked_by(events: &mut LockEvents) -> Option<String> {
     }
 }
 
-/// Counts the requests up to the end of the stream.
 async fn rest(mut events: LockEvents) -> usize {
     let mut requests = 0;
     while let Some(event) = events.next().await {
@@ -53,7 +51,6 @@ impl World {
         LockMetadata::parse(&self.data(at).await).expect("it is our JSON")
     }
 
-    /// Creates an entry of another recipe below the lock.
     async fn entry(&self, below: &str, name: &str) -> (ZnodePath, SessionId) {
         let at = format!("{LOCK}{below}");
         self.make(&at).await;

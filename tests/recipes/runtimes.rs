@@ -39,7 +39,6 @@ fn with_io() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Runs a future without any runtime, like `futures::executor::block_on`.
 fn without_runtime<T: Send>(work: impl Future<Output = T> + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {

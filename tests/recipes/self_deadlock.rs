@@ -15,7 +15,6 @@ fn label(label: &str) -> LockOptions {
     LockOptions::new().label(label)
 }
 
-/// An in-memory store in virtual time, with a client.
 async fn in_memory() -> (TestStore, Client) {
     let base = Store::memory_with(StoreOptions::new().clock(Clock::new_virtual()));
     let store = TestStore::wrapping(base.connector(), "memory:itself", Plan::calm());
@@ -140,7 +139,6 @@ async fn ordinary_waits_say_nothing() {
     let lock = RwLock::new(&client, "/lock/report").unwrap();
     let _readers = [lock.read().await.unwrap(), lock.read().await.unwrap()];
     store.advance(LONG_WAIT).await;
-    // Tasks of one client that take turns.
     drop(theirs);
     for waiter in waiters {
         let guard = granted(waiter).await;

@@ -11,7 +11,6 @@ use lockkeeper::{Client, Mutex, queue};
 
 use crate::common::{World, until};
 
-/// Returns a client's mutex at a path.
 fn mutex(client: &Client, at: &str) -> Mutex {
     Mutex::new(client, at).unwrap()
 }
@@ -21,7 +20,6 @@ async fn until_queued(world: &World, at: &str, count: usize) {
     until(&world.observing().await, at, |names| names.len() == count).await;
 }
 
-/// Waits until a queue is empty.
 async fn until_empty(world: &World, at: &str) {
     until_queued(world, at, 0).await;
     assert!(queue(&world.observer, at).await.unwrap().is_empty());

@@ -12,7 +12,6 @@ fn label(label: &str) -> LockOptions {
     LockOptions::new().label(label)
 }
 
-/// Asserts a span's fields, and returns its path.
 fn assert_span(span: &Line, name: &str, kind: &str, session: impl ToString) -> String {
     assert_eq!((span.level, &*span.message), (Level::DEBUG, name));
     assert_eq!(span.field("kind"), kind, "{span:?}");

@@ -19,7 +19,6 @@ async fn queue(client: &Client, waiters: usize) -> Queue<Guard> {
     queue.warmed_up(Guard::release).await
 }
 
-/// The cheapest hand-over in a queue of this size.
 async fn cost_of_a_hand_over(world: &World, waiters: usize) -> Cost {
     let client = world.client().await;
     let mut queue = queue(&client, waiters).await;
@@ -132,7 +131,6 @@ mod on_the_wire {
             frames(&proxy, &session).await;
 
             holder.keep_alive().await.unwrap();
-            // It wakes and looks again.
             proxy.wait_for(looks);
             holder.release().await.unwrap();
             granted(waiter).await.release().await.unwrap();

@@ -69,7 +69,6 @@ async fn removals_go_on(world: &World, client: &Client, reports: &mut WardenRepo
     }
 }
 
-/// Returns the unread reports.
 async fn unread(reports: &mut WardenReports) -> Vec<String> {
     let mut told = Vec::new();
     while let Some((report, _)) = polled(next(reports), 1).await {
@@ -458,7 +457,6 @@ async fn without_persistent_watches_a_prefix_is_read_from_time_to_time() {
     assert_eq!(unread(&mut reports).await, ["Expected"]);
     store.advance(ms(20_000)).await;
     assert_eq!(unread(&mut reports).await, ["Alert"]);
-    // Seen at 40 s.
     guard.keep_alive().await.unwrap();
     store.advance(ms(35_000)).await;
     assert_eq!(unread(&mut reports).await, ["Expected", "Alert"]);
@@ -602,7 +600,6 @@ async fn no_seed_removes_a_holder_too_early_or_never() {
     );
 }
 
-/// Returns the moment at which an entry was deleted.
 fn watch_departure(base: Session, clock: Clock, entry: ZnodePath) -> Rc<Cell<Option<BootInstant>>> {
     let gone = Rc::new(Cell::new(None));
     let note = gone.clone();

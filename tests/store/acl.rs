@@ -43,7 +43,6 @@ fn invalid<T>(at: &str) -> Result<T, Error> {
     Err(Error::InvalidAcl { path: at.into() })
 }
 
-/// Runs a multi with one operation.
 async fn alone(session: &Session, op: Op) -> Result<(), Error> {
     match session.multi([op]).await {
         Ok(_) => Ok(()),

@@ -19,7 +19,6 @@ pub(crate) fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     program::now(pin!(future))
 }
 
-/// Opens a session on a store in this process.
 pub(crate) async fn session_at(store: &Store) -> Session {
     store.connect().await.unwrap().session().await.unwrap()
 }
@@ -28,7 +27,6 @@ pub(crate) async fn create(session: &Session, at: &str, mode: CreateMode) -> (Zn
     session.create(&path(at), "", mode).await.unwrap()
 }
 
-/// Creates a persistent znode.
 pub(crate) async fn make(session: &Session, at: &str) -> Stat {
     create(session, at, CreateMode::Persistent).await.1
 }

@@ -29,7 +29,6 @@ impl Descent {
         (descent, original)
     }
 
-    /// Returns an unused path.
     fn place(&mut self) -> PathBuf {
         self.made += 1;
         self.folder.path().join(self.made.to_string())

@@ -41,7 +41,6 @@ use crate::program::{self, Outcome, Seen, Sessions, Step};
 
 const SESSIONS: usize = 3;
 
-/// Store on which a program runs.
 enum Place {
     Lasting(Arc<dyn Connector>),
     Folder(testkit::TempFolder, Option<Arc<dyn Connector>>),
@@ -95,7 +94,6 @@ impl Place {
     }
 }
 
-/// Runs a program on an empty store.
 async fn run(mut place: Place, program: &[Step]) -> Vec<Seen> {
     let mut sessions = Sessions::new(place.open_all().await);
     let mut trace = Vec::new();
@@ -147,7 +145,6 @@ async fn run(mut place: Place, program: &[Step]) -> Vec<Seen> {
     trace
 }
 
-/// Returns true if a session may read a znode, or if it does not exist.
 async fn is_readable(sessions: &mut Sessions, session: usize, path: &ZnodePath) -> bool {
     let (path, watch) = (path.clone(), false);
     let read = sessions
@@ -285,7 +282,6 @@ impl Remote {
     }
 }
 
-/// Where a program's events are compared.
 #[derive(Clone, Copy, PartialEq)]
 enum Events {
     Everywhere,

@@ -64,7 +64,6 @@ fn enqueue_behind(parent: &str, name: &str, blockers: &Out, queue_data: Option<&
     }
 }
 
-/// Reads an answer field by field.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {

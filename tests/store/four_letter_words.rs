@@ -33,7 +33,6 @@ fn store() -> Store {
     Store::memory_with(StoreOptions::new().session_timeouts(timeouts.0, timeouts.1))
 }
 
-/// Sends these bytes and reads until the server closes.
 async fn ask(address: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(bytes).await.unwrap();
@@ -46,7 +45,6 @@ async fn hear(stream: &mut TcpStream) -> String {
     text
 }
 
-/// Opens a raw connection with a session.
 async fn opened(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(&handshake(0, &[])).await.unwrap();
@@ -153,13 +151,11 @@ fn grouped(text: &str) -> BTreeMap<&str, BTreeSet<&str>> {
     groups
 }
 
-/// Splits lines into names and values.
 fn pairs(text: &str, divider: char) -> BTreeMap<&str, &str> {
     let pairs = text.lines().filter_map(|line| line.split_once(divider));
     pairs.collect()
 }
 
-/// The same scene on both servers.
 struct Both {
     server: Server,
     zookeeper: ZooKeeper,
@@ -232,7 +228,6 @@ fn counts(line: &str) -> [u64; 3] {
     ["queued", "recved", "sent"].map(|name| fields[name].parse().unwrap())
 }
 
-/// Returns the number of connections that a word's answer states or lists.
 fn counted(text: &str) -> Option<usize> {
     let named = pairs(text, ':')
         .get("Connections")

@@ -261,7 +261,6 @@ async fn a_bad_url_is_refused_with_the_faulty_part() {
     assert_eq!(secret, TargetError::Credentials);
 }
 
-/// Returns one served store of each kind.
 async fn servers() -> Vec<testkit::Env> {
     vec![
         testkit::Env::zookeeper().await,

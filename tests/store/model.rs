@@ -122,7 +122,6 @@ fn run_naive(naive: &mut Naive, step: Step) -> Seen {
     }
 }
 
-/// Reads every znode at the end of a program.
 async fn look_around(embedded: &mut Embedded, naive: &mut Naive) -> (Vec<Seen>, Vec<Seen>) {
     let (mut real, mut model) = (Vec::new(), Vec::new());
     let mut paths = vec!["/t".parse::<ZnodePath>().unwrap()];

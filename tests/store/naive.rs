@@ -33,7 +33,6 @@ enum Over {
     Closed,
 }
 
-/// What a watcher waits for.
 #[derive(Clone, Copy, PartialEq)]
 enum Waits {
     Data,
@@ -246,7 +245,6 @@ impl Naive {
         self.fire();
     }
 
-    /// Notifies the watchers of all changes of one transaction.
     fn fire(&mut self) {
         for (kind, path, cause) in std::mem::take(&mut self.tree.changes) {
             let event = WatchedEvent {
@@ -408,7 +406,6 @@ impl Naive {
         }
     }
 
-    /// Runs one transaction.
     fn write<T>(&mut self, change: impl FnOnce(&mut Tree) -> Result<T>) -> Result<T> {
         let before = self.tree.clone();
         self.tree.begin();

@@ -30,7 +30,6 @@ const ROLE: &str = "LOCKKEEPER_EXIT_ROLE";
 const URL: &str = "LOCKKEEPER_EXIT_URL";
 const ZNODE: &str = "LOCKKEEPER_EXIT_ZNODE";
 
-/// The test that a child runs.
 const CHILD: &str = "a_process_that_holds";
 
 /// The session that a child takes over: its id, and its password in hex.
@@ -178,7 +177,6 @@ fn stating(session: &wire::Session) -> Out {
         .long(start.parse().unwrap())
 }
 
-/// Length of a handshake without a statement.
 fn plain_bytes() -> usize {
     wire::Session::none(TIMEOUT).connect_request().0.len()
 }
@@ -257,7 +255,6 @@ impl World {
         format!("lockkeeper://{}", address.unwrap())
     }
 
-    /// Starts a process that holds a znode.
     fn start(&self, role: &str, znode: &str) -> Holder {
         self.start_at(&self.url(), role, znode)
     }
@@ -266,7 +263,6 @@ impl World {
         Holder::start(again(module_path!(), CHILD), url, role, znode)
     }
 
-    /// Waits until a znode is gone.
     async fn gone(&self, znode: &str) {
         while let (Some(_), watcher) = self.seen.watch_exists(&path(znode)).await.unwrap() {
             watcher.await.unwrap();
@@ -290,7 +286,6 @@ impl World {
     }
 }
 
-/// A child that holds a znode.
 struct Holder {
     child: ChildProcess,
     lines: Lines,

@@ -23,12 +23,11 @@ use testkit::{report, rounds, scaled};
 pub(crate) use self::requests::with_restarts;
 pub(crate) use self::requests::{guarded_programs, programs, timed_programs};
 
-/// One step of a program.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
     /// A session sends a request.
     Ask { session: usize, request: Request },
-    /// A session is closed and replaced by a new one.
+    /// A session is closed and replaced.
     Reopen { session: usize },
     /// Drops the `nth` oldest living watcher.
     DropWatcher { nth: usize },
@@ -46,7 +45,6 @@ pub(crate) struct Seen {
     pub(crate) fired: BTreeMap<usize, Vec<Result<WatchedEvent>>>,
 }
 
-/// An answer without its watcher.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Outcome {
     Nothing,
@@ -68,7 +66,7 @@ pub(crate) enum Outcome {
     Failed(Error),
 }
 
-/// An [`Predecessor`] without its watcher.
+/// A [`Predecessor`] without its watcher.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Place {
     Clear,
@@ -82,7 +80,6 @@ pub(crate) enum Armed {
 }
 
 impl Armed {
-    /// Returns all its current events.
     pub(crate) fn drain(&mut self) -> Vec<Result<WatchedEvent>> {
         let mut events = Vec::new();
         while let Some(event) = self.next() {
@@ -193,7 +190,6 @@ impl Outcome {
     }
 }
 
-/// Returns the Stats in an answer, each with its znode's path.
 pub(crate) fn stats_of<'a>(
     request: &Request,
     outcome: &'a mut Outcome,
@@ -346,7 +342,6 @@ pub(crate) fn sort_events(seen: &mut Seen) {
     }
 }
 
-/// The sessions and watchers of one run.
 pub(crate) struct Sessions {
     open: Vec<Arc<dyn Backend>>,
     /// All ever opened.

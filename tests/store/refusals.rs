@@ -242,7 +242,6 @@ async fn limits_may_be_at_their_ends() {
     }
 }
 
-/// Returns true for success, or for a refusal under a small limit.
 fn is_fair(used: &Result<(), Error>, limit: usize) -> bool {
     match used {
         Ok(()) => true,

@@ -24,7 +24,6 @@ async fn wired(scheme: &str, server: SocketAddr) -> (Proxy, Session, Session) {
     (proxy, session.unwrap(), other.unwrap())
 }
 
-/// Breaks the connection and waits until it is back.
 async fn reconnect(proxy: &Proxy, session: &Session) {
     let mut states = session.states();
     proxy.break_off();

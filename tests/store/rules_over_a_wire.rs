@@ -33,7 +33,6 @@ impl Server {
         }
     }
 
-    /// Returns its URL at this address.
     fn url(&self, hosts: &str) -> String {
         match self {
             Self::ZooKeeper(_) => format!("zookeeper://{hosts}"),
@@ -41,7 +40,6 @@ impl Server {
         }
     }
 
-    /// Opens a session under a fresh chroot.
     async fn session(&self, options: ConnectOptions) -> Session {
         let chroot = unique("rule");
         let url = format!("{}/{chroot}", self.url(&self.address().to_string()));

@@ -10,7 +10,6 @@ use testkit::{Env, Frame, Proxy, unique, within_reason, zookeeper};
 
 use crate::common::*;
 
-/// Opens a client behind a proxy that the test controls.
 async fn wired() -> (Proxy, Client, Session) {
     wired_at(&unique("wired")).await
 }

@@ -24,7 +24,6 @@ async fn line(client: &Client, candidates: usize) -> Queue<Leadership> {
 struct Meter<'a> {
     world: &'a World,
     session: Session,
-    /// Cost of the meter's requests.
     own: Cost,
 }
 

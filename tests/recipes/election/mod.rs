@@ -21,12 +21,10 @@ const BRIEF: std::time::Duration = std::time::Duration::from_secs(2);
 
 type Campaign = JoinHandle<Result<Leadership, LockError>>;
 
-/// Returns the election for a new client.
 async fn election(world: &World) -> Election {
     Election::new(&world.client().await, LOCK).unwrap()
 }
 
-/// Starts a campaign, and returns once the candidate is in line.
 async fn stand(world: &World, election: &Election, data: &str) -> Campaign {
     let (election, data) = (election.clone(), data.to_owned());
     let options = LockOptions::new();

@@ -69,9 +69,7 @@ impl Model for Scene {
     fn operation() -> impl Strategy<Value = Operation> {
         let step = prop_oneof![
             8 => wait(Just(()), 0.25),
-            // A waiter gives up.
             2 => leave(1..9, 0.0),
-            // The leader resigns or is dropped.
             4 => leave(0..1, 0.25),
             1 => drop_at(0..1),
             1 => expire(),

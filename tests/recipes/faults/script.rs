@@ -15,7 +15,6 @@ use tokio::task::JoinSet;
 
 use crate::common::*;
 
-/// Concurrent runs.
 const TOGETHER: usize = 16;
 
 /// Bytes tried beyond the end of a run without faults, because names and numbers may be longer in another run.
@@ -33,7 +32,6 @@ enum Leave {
     Drop,
 }
 
-/// One run of the script.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     fault: Option<Fault>,
@@ -129,7 +127,6 @@ impl Place {
     }
 }
 
-/// Returns all events of a finished wait and guard.
 async fn told(events: &mut LockEvents) -> Vec<LockEvent> {
     let mut told = Vec::new();
     while let Some(event) = events.next().await {
@@ -158,7 +155,6 @@ fn check(events: &[LockEvent]) {
     assert!(is_over, "{events:?}");
 }
 
-/// Runs the script for each of these, several at a time, and reports all failures.
 async fn carry_out_all(place: Place, runs: Vec<Run>) {
     let count = runs.len();
     let place = Arc::new(place);

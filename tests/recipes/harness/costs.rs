@@ -18,7 +18,6 @@ pub(crate) fn sizes(env: &Env) -> &'static [usize] {
 /// Number of measured hand-overs. One of them may contain a renewal of the session.
 pub(crate) const HAND_OVERS: usize = 5;
 
-/// Requests, events and bytes.
 pub(crate) type Cost = (u64, u64, u64);
 
 pub(crate) fn cost(traffic: Traffic) -> Cost {
@@ -94,7 +93,6 @@ impl<H: Send + 'static> Queue<H> {
         self.grants.recv().await.unwrap().unwrap()
     }
 
-    /// Releases the oldest guard and waits for the next grant.
     pub(crate) async fn hand_over<R>(&mut self, release: impl FnOnce(H) -> R)
     where
         R: Future<Output = Result<(), LockError>>,

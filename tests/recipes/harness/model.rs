@@ -18,7 +18,6 @@ pub(crate) use line::{
     Line, Queued, State, Step, attempt, drop_at, expire, leave, reconnect, wait,
 };
 
-/// Clients in a run.
 pub(crate) const CLIENTS: usize = 3;
 
 /// A sequential model, together with its recipe.
@@ -38,7 +37,6 @@ pub(crate) trait Model: Sized {
     async fn end(self);
 }
 
-/// Runs `cases` random programs on fresh stores.
 pub(crate) fn check<M: Model>(cases: u64, env: impl AsyncFn() -> Env) {
     let config = ProptestConfig {
         cases: u32::try_from(scaled(cases)).unwrap(),
@@ -121,12 +119,10 @@ pub(crate) async fn clients(world: &World) -> Vec<Client> {
     clients
 }
 
-/// Returns the labels of all entries in order.
 pub(crate) async fn labels(world: &World) -> Vec<String> {
     metadata_fields(world, |metadata| metadata.label).await
 }
 
-/// Returns a metadata field of each entry in order.
 pub(crate) async fn metadata_fields(
     world: &World,
     field: impl Fn(LockMetadata) -> Option<String>,

@@ -6,7 +6,6 @@ use testkit::{Frame, Proxy, unique, zookeeper};
 use super::costs::{HAND_OVERS, Queue, SIZES};
 use crate::common::*;
 
-/// Operation codes.
 pub(crate) mod op {
     pub(crate) const DELETE: i32 = 2;
     pub(crate) const EXISTS: i32 = 3;

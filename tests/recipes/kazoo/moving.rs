@@ -19,7 +19,6 @@ const DOCS: &str = include_str!("../../../docs/operating.md");
 const TABLE: &str = "/lock/table";
 const QUOTA: &str = "/quota/geocoder";
 
-/// Extracts the script from the page.
 fn script() -> &'static str {
     let from = DOCS.find("# move.py").expect("the page has the script");
     let script = &DOCS[from..];
@@ -124,7 +123,6 @@ async fn the_script_leaves_queues_and_the_id_where_they_are() {
     .await;
 }
 
-/// Returns a znode's data, or nothing if it does not exist.
 async fn read(session: &Session, at: &str) -> Vec<u8> {
     let read = session.get_data(&path(at)).await;
     read.map(|(data, _)| data.to_vec()).unwrap_or_default()

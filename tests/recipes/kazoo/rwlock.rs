@@ -5,7 +5,6 @@ use crate::common::*;
 use crate::mixed::rwlock::*;
 use crate::peer::beside_others;
 
-/// kazoo's classes under Curator's names.
 const RENAMED: [&str; 2] = ["curator-read", "curator-write"];
 
 beside_others! {

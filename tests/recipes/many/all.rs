@@ -188,7 +188,6 @@ on_every_backend! {
             match lock_all(&client, keys(count)).await {
                 Ok(guard) => break guard,
                 Err(LockError::BatchTooLarge { bytes, limit, .. }) => {
-                    // Reduce by the excess.
                     count -= (bytes - limit).div_ceil(bytes / count);
                 }
                 Err(error) => panic!("{error}"),

@@ -28,7 +28,6 @@ const LOSSES: [Losses; 10] = [
     (&[RequestKind::MultiRead], &[RequestKind::GetPredecessor]),
 ];
 
-/// At every point, with each of the losses.
 async fn with_losses<T>(
     world: &World,
     attempt: impl AsyncFn(&Client) -> Option<T>,

@@ -6,7 +6,6 @@ use testkit::on_every_backend;
 use super::*;
 use crate::harness::costs::{Cost, HAND_OVERS, Queue, assert_flat, cost, quiet, sizes};
 
-/// The cheapest hand-over of two locks with this many waiters.
 async fn cost_of_a_hand_over(world: &World, waiters: usize) -> Cost {
     const TWO: [&str; 2] = ["/many/a", "/many/b"];
     let client = world.client().await;

@@ -5,7 +5,6 @@ use testkit::on_every_backend;
 
 use super::*;
 
-/// Returns the stream's next lock.
 async fn next(each: &mut lockkeeper::LockEach) -> (String, lockkeeper::Guard) {
     let (key, guard) = each.next().await.unwrap().unwrap();
     (LockPath::to_string(&key), guard)

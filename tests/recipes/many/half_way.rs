@@ -152,7 +152,6 @@ on_every_backend! {
     }
 }
 
-/// Waits until nothing is in flight in a client's session.
 async fn until_idle(world: &World, client: &Client) {
     let session = client.current_session();
     loop {

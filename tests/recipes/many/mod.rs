@@ -25,7 +25,6 @@ const KEYS: [&str; 3] = ["/many/a", "/many/b", "/many/c"];
 type Waiting = JoinHandle<Result<MultiGuard, LockError>>;
 
 impl World {
-    /// Returns the number of entries in all queues.
     async fn standing(&self) -> usize {
         let session = self.observing().await;
         let mut standing = 0;
@@ -35,7 +34,6 @@ impl World {
         standing
     }
 
-    /// Waits until each of these queues has `count` entries.
     async fn until_each(&self, keys: &[&str], count: usize) {
         let session = self.observing().await;
         for key in keys {
@@ -130,7 +128,6 @@ const LOST_IN_A_TRY: [Losses; 5] = [
     (&[], &[RequestKind::MultiRead, RequestKind::Multi]),
 ];
 
-/// A client that loses these messages.
 async fn unlucky(world: &World, losses: Losses) -> Client {
     let client = world.client().await;
     world.lose(&client, losses);

@@ -43,7 +43,6 @@ struct Place {
 enum State {
     Waiting(Waiting),
     Holding(MultiGuard),
-    /// Taken by a try.
     Taken(Guard),
 }
 

@@ -5,19 +5,16 @@ use lockkeeper::{Guard, LockEvent, LockOptions, Mutex, lock_events, queue};
 use crate::common::*;
 use crate::peer::{As, Contender, Process, enter, grants, work};
 
-/// Returns the last name in the queue.
 pub(crate) async fn last(world: &World) -> String {
     let entries = queue(&world.observer, LOCK).await.unwrap();
     entries.last().unwrap().path.name().to_owned()
 }
 
-/// Returns the last name but one in the queue.
 pub(crate) async fn last_but_one(world: &World) -> String {
     let entries = queue(&world.observer, LOCK).await.unwrap();
     entries[entries.len() - 2].path.name().to_owned()
 }
 
-/// Theirs wait for our holder's znode, and hold once it is gone.
 pub(crate) async fn theirs_waits_behind_ours(world: &World, mut theirs: Contender) {
     let guard = world.mutex().await.lock().await.unwrap();
     assert_eq!(theirs.queue_up().await, guard.path().name());
@@ -89,7 +86,6 @@ pub(crate) async fn a_queue_is_served_in_order(world: &World, process: &Process,
     assert_eq!(granted, names);
 }
 
-/// Locks, does exclusive work and releases, `count` times.
 pub(crate) async fn cycles(world: &World, mutex: &Mutex, count: usize) {
     for _ in 0..count {
         work(world, mutex.lock().await.unwrap()).await;

@@ -6,7 +6,6 @@ use tokio::task::JoinHandle;
 use crate::common::*;
 use crate::peer::{As, Contender, Inside, Process, enter, grants};
 
-/// Returns the lock for a new client.
 pub(crate) async fn rwlock(world: &World) -> RwLock {
     RwLock::new(&world.client().await, LOCK).unwrap()
 }
@@ -37,7 +36,6 @@ pub(crate) async fn enter_writer(world: &World, guard: &WriteGuard) -> Inside {
     enter(world, As::Only, guard.path(), guard.fencing_token()).await
 }
 
-/// Passes the gate and releases.
 pub(crate) async fn read(world: &World, guard: ReadGuard) {
     enter_reader(world, &guard).await.leave().await;
     guard.release().await.unwrap();

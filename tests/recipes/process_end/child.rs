@@ -17,7 +17,6 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::common::*;
 
-/// The test that a child runs.
 pub(super) const TEST: &str = "a_process_that_ends";
 
 /// Tell the test binary that it is a child, and which.
@@ -39,7 +38,6 @@ pub(super) enum Way {
     CurrentThread,
     /// `?` in `main`.
     Error,
-    /// A panic in `main`.
     Panic,
     /// A spawned task owns the guard, and the runtime is dropped.
     Task,
@@ -47,7 +45,6 @@ pub(super) enum Way {
     CurrentThreadTask,
     /// smol's executor.
     Smol,
-    /// The blocking recipes.
     Blocking,
     /// A thread-local value owns the guard and is dropped with its thread.
     ThreadLocal,
@@ -71,7 +68,6 @@ pub(super) const WAYS: [Way; 11] = [
     Way::LastClient,
 ];
 
-/// Recipe of the held lock.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Recipe {
     Mutex,
@@ -92,13 +88,11 @@ pub(super) const LOCKS: [Recipe; 6] = [
     Recipe::Batch,
 ];
 
-/// The locks of a batch.
 const KEYS: [&str; 2] = ["/lock/first", "/lock/second"];
 
 type Held = Box<dyn Any + Send>;
 
 impl Way {
-    /// Returns the exit code of a process that ends this way.
     pub(super) fn code(self) -> i32 {
         match self {
             Self::Error => 1,
@@ -109,7 +103,6 @@ impl Way {
 }
 
 impl Recipe {
-    /// Returns the number of znodes that hold it.
     pub(super) fn nodes(self) -> usize {
         match self {
             Self::Batch => KEYS.len(),
@@ -197,7 +190,6 @@ pub(super) async fn connect(url: &str) -> Client {
     connect_with(url, options()).await.unwrap()
 }
 
-/// If this process is a child, takes the lock and ends.
 pub(super) fn run() {
     let Ok(url) = env::var(URL) else { return };
     let chosen = |name: &str| env::var(name).expect("a child is told what it is");

@@ -8,7 +8,6 @@ use testkit::{Intercept, Proxy, SWEEP, Served, alone, intercepted, unique, withi
 
 use crate::common::*;
 
-/// Guards of one session that are dropped together.
 const GUARDS: usize = 100;
 
 /// Generates `name::served` and `name::zookeeper` from each `async fn name(world: Wired)`. Each runs in a separate
@@ -150,7 +149,6 @@ over_a_wire! {
     }
 }
 
-/// Results of waits, in order.
 #[derive(Clone, Debug, Default)]
 struct Flushes(Arc<Lock<Vec<Flushed>>>);
 

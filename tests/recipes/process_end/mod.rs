@@ -15,12 +15,10 @@ use testkit::{
 
 use child::{LOCKS, Recipe, TEST, WAYS, Way};
 
-/// ZooKeeper's operation codes.
 const DELETE: i32 = 2;
 const MULTI: i32 = 14;
 const CLOSE_SESSION: i32 = -11;
 
-/// Runs per way to end and recipe.
 const RUNS: u64 = 2;
 
 #[test]
@@ -107,7 +105,6 @@ impl End {
         }
     }
 
-    /// Lets a process take a lock and end.
     fn of(&self, way: Way, recipe: Recipe) -> Outcome {
         let (mut child, mut lines) = start(&self.url, way, recipe);
         self.proxy.take_frames();
@@ -135,7 +132,6 @@ impl End {
     }
 }
 
-/// Starts a process, and returns when it holds the lock.
 fn start(url: &str, way: Way, recipe: Recipe) -> (ChildProcess, Lines) {
     let mut child = ChildProcess::spawn(
         again(module_path!(), TEST)

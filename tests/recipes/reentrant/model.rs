@@ -23,13 +23,11 @@ enum Operation {
     Try {
         owner: usize,
     },
-    /// One of the owner's entries ends.
     Leave {
         owner: usize,
         entry: usize,
         end: End,
     },
-    /// One of the tasks that wait to enter gives up.
     Cancel {
         owner: usize,
         entrant: usize,
@@ -61,7 +59,6 @@ struct Player {
     client: usize,
     /// Tasks that want to enter, with their labels. The first is in the queue.
     entrants: VecDeque<(String, Entering)>,
-    /// Guards of the tasks that have entered.
     entries: Vec<ReentrantGuard>,
     /// The label of the task that entered first.
     label: String,
@@ -73,14 +70,12 @@ impl Player {
         !self.entries.is_empty() && self.lost.is_none()
     }
 
-    /// Returns its label in the queue.
     fn label(&self) -> String {
         let (label, _) = self.entrants.front().expect("it stands in the line");
         label.clone()
     }
 }
 
-/// The model and the recipe it is compared with.
 struct Scene {
     world: World,
     clients: Vec<Client>,
@@ -297,7 +292,6 @@ impl Scene {
         if entrant == 0 {
             self.line.retain(|other| *other != owner);
             if others > 0 {
-                // The next one joins at the end.
                 self.joined(&before).await;
                 self.line.push(owner);
             }

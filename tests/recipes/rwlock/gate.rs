@@ -11,9 +11,7 @@ use tokio::sync::watch;
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     on: RequestKind,
-    /// How many have arrived.
     come: Arc<watch::Sender<u32>>,
-    /// How many may pass.
     let_through: Arc<watch::Sender<u32>>,
 }
 
@@ -38,7 +36,6 @@ impl Gate {
         come.wait_for(|come| *come >= count).await.unwrap();
     }
 
-    /// Lets this many through in total.
     pub(crate) fn let_through(&self, count: u32) {
         self.let_through.send_replace(count);
     }

@@ -48,7 +48,6 @@ impl Had {
     }
 }
 
-/// Returns the lock for a new client.
 async fn lock(world: &World) -> RwLock {
     lock_of(&world.client().await)
 }
@@ -64,7 +63,6 @@ async fn take(lock: &RwLock, side: Side) -> Guard {
     }
 }
 
-/// Starts a wait, and returns once its entry is in the queue.
 async fn queue_up(world: &World, lock: &RwLock, side: Side) -> Waiter {
     queue_up_with(world, lock, side, LockOptions::new()).await
 }
@@ -80,7 +78,6 @@ async fn queue_up_with(world: &World, lock: &RwLock, side: Side, options: LockOp
     world.queue_up_at(LOCK, wait).await
 }
 
-/// Starts a wait for each side, each with a new client.
 async fn queue_up_all<const N: usize>(world: &World, sides: [Side; N]) -> [Waiter; N] {
     let mut waiters = Vec::new();
     for side in sides {

@@ -82,7 +82,6 @@ on_every_backend! {
         let waiting = lock(&world).await;
         let writer = queue_up(&world, &waiting, Write).await;
         settled(&world, &[waiting]).await;
-        // There and back again.
         gate.let_through(2);
         let reader = refused_upgrade(attempt.await.unwrap().unwrap());
         gate.until_come(2).await;

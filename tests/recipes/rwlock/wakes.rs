@@ -10,7 +10,6 @@ use crate::harness::costs::{self, Cost, HAND_OVERS, assert_flat, cost, sizes};
 
 type Queue = costs::Queue<(Side, Guard)>;
 
-/// Returns a writer that holds, with waiters behind it on these sides.
 async fn queue(client: &Client, sides: impl IntoIterator<Item = Side>) -> Queue {
     let lock = lock_of(client);
     let held = vec![(Write, take(&lock, Write).await)];
@@ -28,7 +27,6 @@ async fn queue(client: &Client, sides: impl IntoIterator<Item = Side>) -> Queue 
 }
 
 impl Queue {
-    /// Releases all guards, and waits until `count` waiters are granted the lock on this side.
     async fn hand_over_to(&mut self, to: Side, count: usize) {
         for (_, holder) in self.held.drain(..) {
             holder.release().await.unwrap();
@@ -43,7 +41,6 @@ impl Queue {
     }
 }
 
-/// Waits until nothing is in flight in a client's session.
 async fn quiet(world: &World, client: &Client) -> Traffic {
     costs::quiet(world, &client.current_session()).await
 }
@@ -192,7 +189,6 @@ on_every_backend! {
     }
 }
 
-/// Order in which readers leave.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
     NearestFirst,

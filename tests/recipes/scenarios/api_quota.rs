@@ -13,11 +13,9 @@ const QUOTA: &str = "/api_quota";
 const WORKERS: u32 = 6;
 /// Calls of each worker before the quota changes, and after each change.
 const CALLS: u32 = 8;
-/// Concurrent calls of a batch.
 const BATCH: u32 = 2;
 /// The first quota, and each later one.
 const QUOTAS: [u32; 4] = [4, 2, 6, 3];
-/// The duration of a call.
 const CALL: Duration = Duration::from_millis(5);
 
 /// Counts the calls and refuses those above its limit.
@@ -108,7 +106,6 @@ on_every_backend! {
                 workers.spawn(work(env.client().await, number, service.clone()));
             }
             if let Some(next) = QUOTAS.get(phase + 1) {
-                // In the middle of the work.
                 service.called.notified().await;
                 change(&operator, &service, quota, *next).await;
             }

@@ -39,7 +39,6 @@ impl Batch {
         job.expect("each lock stands for a job")
     }
 
-    /// Does a job unless it is already done.
     async fn work_at(&self, job: usize, worker: usize, guard: &Guard) {
         let is_done = self.at(job, |job| {
             job.gate.admit(guard.fencing_token()).unwrap();
@@ -60,7 +59,6 @@ impl Batch {
     }
 }
 
-/// Takes the free ones of the wanted jobs.
 async fn take_free(
     client: &Client,
     batch: &Batch,

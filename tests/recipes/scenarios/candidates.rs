@@ -20,7 +20,6 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(4);
 /// Entries that a leader writes before it resigns or is killed.
 const ENTRIES: usize = 5;
 
-/// How a leadership ends.
 #[derive(Clone, Copy, PartialEq)]
 enum Fate {
     Resigns,
@@ -32,7 +31,6 @@ enum Fate {
 
 const FATES: [Fate; 4] = [Fate::Dropped, Fate::CutOff, Fate::Resigns, Fate::Resigns];
 
-/// The leaders that another session has seen.
 pub(super) struct Observer {
     seen: watch::Receiver<Seen>,
     seeing: JoinHandle<()>,
@@ -62,7 +60,6 @@ impl Observer {
         Self { seen, seeing }
     }
 
-    /// Waits for a leader with a newer epoch.
     pub(super) async fn next_leader(&self, after: Option<FencingToken>) -> Leader {
         let mut seen = self.seen.clone();
         let newer = |seen: &Seen| seen.now.as_ref().map(|leader| leader.epoch) > after;
@@ -91,7 +88,6 @@ pub(super) fn name(leader: &Leader) -> String {
     leader.data.clone().expect("each candidate has a name")
 }
 
-/// Waits until there are `count` candidates, in any order.
 pub(super) async fn until_they_stand(election: &Election, count: usize) {
     let mut line = observe(election.client(), election.path().clone()).unwrap();
     while line.next().await.unwrap().unwrap().len() < count {}

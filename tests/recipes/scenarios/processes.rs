@@ -17,7 +17,6 @@ use super::schedule::Schedule;
 const CANDIDATES: usize = 4;
 const KILLED: usize = 2;
 
-/// Tell the test binary that it is a candidate, and which.
 const URL: &str = "LOCKKEEPER_CANDIDATE_URL";
 const NAME: &str = "LOCKKEEPER_CANDIDATE_NAME";
 const SCHEDULE: &str = "LOCKKEEPER_CANDIDATE_SCHEDULE";

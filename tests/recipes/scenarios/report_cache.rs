@@ -12,17 +12,14 @@ const PAGES: usize = 16;
 const READERS: u64 = 8;
 const EDITIONS: u64 = 20;
 
-/// The report and its readers.
 #[derive(Default)]
 struct Desk {
-    /// The edition of each page.
     pages: [AtomicU64; PAGES],
     gate: Mutex<FencingGate>,
     closed: AtomicBool,
     reads: AtomicU64,
     /// Reads that saw parts of two editions.
     halves: AtomicU64,
-    /// The newest reader token so far.
     newest_reader: AtomicI64,
     read: Notify,
 }

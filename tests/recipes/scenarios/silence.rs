@@ -16,7 +16,6 @@ fn contender(client: &Client) -> (Mutex, LockOptions, LockEvents) {
     (mutex, LockOptions::new().events(sink), events)
 }
 
-/// Returns the next event, skipping those of the connection.
 async fn next(events: &mut LockEvents) -> LockEvent {
     loop {
         match events.next().await.expect("the events go on") {

@@ -40,7 +40,6 @@ async fn contender(ground: &Ground, losses: Losses) -> Semaphore {
     semaphore
 }
 
-/// Releases a wait's permits. Returns true if it was granted.
 async fn given_back(outcome: Option<Result<Permit, LockError>>) -> bool {
     let granted = outcome.is_some();
     if let Some(permit) = outcome {

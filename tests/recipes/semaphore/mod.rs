@@ -45,7 +45,6 @@ impl Ground {
         Self { world, permits }
     }
 
-    /// Returns the semaphore for this client.
     pub(crate) fn semaphore_of(&self, client: &Client) -> Semaphore {
         Semaphore::new(client, QUOTA, self.permits).unwrap()
     }
@@ -82,13 +81,11 @@ impl Ground {
         self.world.queue_up_at(LOCKS, request).await
     }
 
-    /// Waits until the queue has `count` entries.
     pub(crate) async fn until_waiting(&self, count: usize) {
         let session = self.world.observing().await;
         until(&session, LOCKS, |names| names.len() == count).await;
     }
 
-    /// Waits until `count` permits are held.
     pub(crate) async fn until_held(&self, count: usize) {
         let session = self.world.observing().await;
         until(&session, LEASES, |names| names.len() == count).await;

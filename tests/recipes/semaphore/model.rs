@@ -26,7 +26,6 @@ enum Step {
     LoseReply { client: usize, on: RequestKind },
 }
 
-/// One request in the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Asked {
     id: usize,
@@ -34,7 +33,6 @@ struct Asked {
     count: u32,
 }
 
-/// The model of a semaphore.
 #[derive(Debug)]
 struct Supply {
     total: u32,
@@ -42,7 +40,6 @@ struct Supply {
     queue: VecDeque<Asked>,
 }
 
-/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
     Granted(Asked),
@@ -66,7 +63,6 @@ impl Supply {
         count <= self.total.saturating_sub(self.held())
     }
 
-    /// Serves the queue as far as possible.
     fn serve(&mut self) -> Vec<End> {
         let mut ends = Vec::new();
         while let Some(head) = self.queue.front().copied() {
@@ -84,7 +80,6 @@ impl Supply {
     }
 }
 
-/// The model and the semaphore it is compared with.
 struct Both {
     world: Ground,
     clients: Vec<Client>,

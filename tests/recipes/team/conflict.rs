@@ -49,7 +49,6 @@ impl Resource {
 #[derive(Clone, Copy)]
 enum Manner {
     Waits,
-    /// Tries first, and queues when that fails.
     Tries,
     /// Gives up its place twice, and then waits as long as it takes.
     TimesOut,

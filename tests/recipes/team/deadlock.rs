@@ -53,7 +53,6 @@ fn way_back(
     None
 }
 
-/// Reads snapshots until one shows `count` entries.
 async fn until_shown(snapshots: &mut Snapshots, count: usize) -> Vec<QueueEntry> {
     loop {
         let entries = snapshots.next().await.expect("the stream goes on").unwrap();

@@ -8,7 +8,6 @@ use crate::common::*;
 
 const PATHS: [&str; 3] = ["/lock/jobs/a", "/lock/jobs/b", "/lock/jobs/c"];
 
-/// Workers of a fleet that wait for each path.
 const WAITERS: usize = 4;
 
 /// Workers with a session each. One holds each path if it was free, and the others wait.
@@ -40,7 +39,6 @@ impl Fleet {
         fleet
     }
 
-    /// One holds each path, and the others wait.
     async fn deploy(world: &World) -> Self {
         let mut guards = Vec::new();
         let mut holders = Vec::new();
@@ -160,7 +158,6 @@ on_every_backend! {
         }
         new.has_its_turns(&mut gates).await;
 
-        // The old ones return.
         for client in &old.clients {
             world.reconnect(client);
         }

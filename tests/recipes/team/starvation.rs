@@ -13,7 +13,6 @@ use crate::common::*;
 const CONTENDERS: usize = 6;
 const ROUNDS: usize = 15;
 
-/// Holders of the lock in order.
 type Turns = Arc<Cell<Vec<(Who, FencingToken)>>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

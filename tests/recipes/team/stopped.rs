@@ -62,7 +62,6 @@ const SAYS: &str = "child: ";
 const URL: &str = "LOCKKEEPER_STOPPED_URL";
 const LEDGER: &str = "LOCKKEEPER_STOPPED_LEDGER";
 
-/// The child's side.
 struct Me {
     mutex: Mutex,
     ledger: PathBuf,
@@ -133,7 +132,6 @@ impl Me {
     }
 }
 
-/// The parent's side: a child that can be stopped.
 struct Process {
     child: ChildProcess,
     orders: ChildStdin,
@@ -141,7 +139,6 @@ struct Process {
 }
 
 impl Process {
-    /// Starts this binary again for one test.
     fn start(test: &str, world: &World, ledger: &Path) -> Self {
         let mut child = ChildProcess::spawn(
             again(module_path!(), test)
@@ -179,7 +176,6 @@ impl Process {
         assert_eq!(said, what);
     }
 
-    /// Stops it, and returns once it has stopped.
     fn stop(&self) {
         kill_process(self.pid(), Signal::STOP).unwrap();
         let (_, status) = waitpid(Some(self.pid()), WaitOptions::UNTRACED)

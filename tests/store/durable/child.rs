@@ -96,7 +96,6 @@ struct Writer {
     life: u64,
     number: usize,
     window: VecDeque<(u64, Response)>,
-    /// Entries of its queue, in order.
     queued: VecDeque<ZnodePath>,
 }
 
@@ -201,7 +200,6 @@ impl Writer {
     }
 }
 
-/// Returns a write's zxid, if the answer contains it.
 fn zxid(reply: &Reply) -> Option<i64> {
     let stat = match reply {
         Reply::Created { stat, .. } | Reply::Stat(stat) => *stat,

@@ -90,7 +90,6 @@ async fn a_foreign_file_beside_a_store_is_left_alone() {
     assert_eq!(fs::read(&notes).unwrap(), b"mine");
 }
 
-/// Returns a path relative to the current directory.
 fn relative(absolute: &Path) -> PathBuf {
     let here = std::env::current_dir().unwrap();
     let up: PathBuf = here.components().skip(1).map(|_| "..").collect();

@@ -8,7 +8,6 @@ use super::child::LOCKS;
 use super::program::{Model, Node, WINDOW, WRITERS, Work};
 use super::report::{Found, Said};
 
-/// Answer to an operation.
 #[derive(Clone, Copy, PartialEq)]
 enum Answer {
     Done(Option<i64>),
@@ -16,7 +15,6 @@ enum Answer {
     Refused,
 }
 
-/// Operations of one writer.
 #[derive(Default)]
 struct Writer {
     /// Its subtree at the start of this life.
@@ -27,7 +25,6 @@ struct Writer {
     sequence: i64,
 }
 
-/// All lives so far.
 pub(crate) struct History {
     seed: u64,
     durability: Durability,
@@ -38,12 +35,10 @@ pub(crate) struct History {
     tokens: [(i64, i64); LOCKS],
     /// Highest zxid before this life and within it.
     zxids: (i64, i64),
-    /// Znodes found so far in this life.
     found: Vec<Found>,
     pub(crate) acknowledged: u64,
     /// Operations refused for lack of space.
     pub(crate) refused: u64,
-    /// Acknowledged writes that were lost.
     pub(crate) lost: u64,
 }
 
@@ -115,7 +110,6 @@ impl History {
         }
     }
 
-    /// Records a zxid given out in this life.
     fn see(&mut self, zxid: i64) {
         let (before, highest) = &mut self.zxids;
         assert!(

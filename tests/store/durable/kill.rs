@@ -30,7 +30,6 @@ fn lives() -> u64 {
     scaled(20).min(100)
 }
 
-/// When a process is killed.
 #[derive(Clone, Copy, Debug)]
 enum KillPoint {
     /// This long after its start, while or soon after it opens the store. This test may sleep, because the kill may hit
@@ -160,7 +159,6 @@ async fn leave_behind(folder: &Path, durability: Durability) {
 
 const FIRST_SEGMENT: &str = "log-0000000000000000";
 
-/// Returns the sorted file names.
 fn names_in(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).unwrap();
     let mut names: Vec<_> = entries

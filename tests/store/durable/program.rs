@@ -14,7 +14,6 @@ pub(crate) const WRITERS: usize = 6;
 /// Operations that a writer may have in flight.
 pub(crate) const WINDOW: usize = 4;
 
-/// Names that a writer uses for its znodes.
 const NAMES: u64 = 8;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -24,7 +23,6 @@ pub(crate) enum Change {
     Delete(u64),
 }
 
-/// One operation of a writer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Work {
     One(Change),
@@ -32,7 +30,6 @@ pub(crate) enum Work {
     All(Vec<Change>),
     /// Joins the writer's persistent queue with this data.
     Push(String),
-    /// Deletes the oldest entry of the queue.
     Pop,
     /// An ephemeral entry joins the queue and leaves it.
     Blip,
@@ -148,7 +145,6 @@ pub(crate) struct Node {
     pub(crate) mzxid: Option<i64>,
 }
 
-/// Result of a writer's operations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     pub(crate) nodes: BTreeMap<u64, Node>,

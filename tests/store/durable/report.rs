@@ -3,7 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A znode as found.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Found {
     pub(crate) path: String,
@@ -16,10 +15,8 @@ pub(crate) struct Found {
     pub(crate) data: String,
 }
 
-/// One line.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Said {
-    /// The store's id.
     Store(String),
     /// A znode found when the store was opened.
     Found(Found),

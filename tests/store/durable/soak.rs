@@ -6,7 +6,6 @@ use testkit::{Random, TempFolder, report, rounds};
 
 use crate::common::*;
 
-/// Bytes written per round.
 const ROUND_BYTES: u64 = 64 << 20;
 
 /// The largest request is a thousand bytes larger.

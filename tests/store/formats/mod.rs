@@ -39,7 +39,6 @@ async fn open(dir: &Path) -> Client {
     store.connect_with(auth).await.unwrap()
 }
 
-/// Checks the contents written by `make.rs`.
 async fn check(client: &Client, turns: &str) {
     let session = client.session().await.unwrap();
     let data = async |at: &str| {
@@ -146,7 +145,6 @@ async fn a_backup_of_format_2_is_restored() {
 const TURNS_OF_V1: &str = "81";
 const TURNS_OF_V2: &str = "81";
 
-/// Marks a file as format 99.
 fn make_newer(file: &Path) {
     let mut bytes = fs::read(file).unwrap();
     bytes[8..12].copy_from_slice(&99_u32.to_le_bytes());

@@ -85,7 +85,6 @@ impl Tree {
         names
     }
 
-    /// Returns true if the entry of that age exists and no predecessor blocks it.
     pub(super) fn is_clear(&self, age: usize, blockers: Blockers) -> bool {
         let Some((path, _)) = self.nodes.iter().find(|(_, node)| node.age == age) else {
             return false;
@@ -306,7 +305,6 @@ impl Tree {
     }
 }
 
-/// Returns the nearest predecessor that blocks.
 pub(super) fn nearest(ahead: &[String], blockers: Blockers) -> Option<&String> {
     let blocks = |name: &&String| blockers == Blockers::All || !name.contains(SHARED_MARKER);
     ahead.iter().rev().find(blocks)

@@ -202,7 +202,6 @@ fn own_request() -> impl Strategy<Value = Request> {
     ]
 }
 
-/// Programs that run on every store.
 pub(crate) fn programs(sessions: usize, steps: usize) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         24 => (0..sessions, request()).prop_map(|(session, request)| Step::Ask { session, request }),

@@ -7,13 +7,11 @@ use rcgen::{
     RevokedCertParams, SanType, SerialNumber, date_time_ymd,
 };
 
-/// Signs certificates.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub(crate) pem: String,
 }
 
-/// A certificate and its key.
 #[derive(Clone)]
 pub(crate) struct Signed {
     pub(crate) certificate: String,
@@ -21,7 +19,6 @@ pub(crate) struct Signed {
     serial: SerialNumber,
 }
 
-/// Validity of a certificate.
 #[derive(Clone, Copy)]
 pub(crate) enum When {
     Now,
@@ -144,7 +141,6 @@ impl Signed {
         TlsOptions::from_pem(self.certificate.as_str(), self.key.as_str()).unwrap()
     }
 
-    /// Adds this client certificate to the options.
     pub(crate) fn shown(&self, tls: ClientTls) -> ClientTls {
         tls.client_certificate(self.certificate.as_str(), self.key.as_str())
     }

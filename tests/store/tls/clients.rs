@@ -60,7 +60,6 @@ fn java() -> Command {
     java
 }
 
-/// Returns whether a program succeeded, and all its output.
 async fn outcome(mut command: Command) -> (bool, String) {
     let run = move || command.stdin(Stdio::null()).output().unwrap();
     let output = within_reason(tokio::task::spawn_blocking(run))
@@ -99,7 +98,6 @@ async fn java_s_client_speaks_tls_with_us() {
     // zkCli cannot parse an id with a comma, so we use a list for the creator.
     let (done, said) = cli("alice", &["create", "/n", "of alice", "auth::cdrwa"]).await;
     assert!(done && said.contains("Created /n"), "{said}");
-    // This is how zkCli prints one.
     let (_, said) = cli("alice", &["getAcl", "/n"]).await;
     assert!(said.contains("'x509,'CN=alice%2CO=Example"), "{said}");
     let (_, said) = cli("alice", &["whoami"]).await;
@@ -110,7 +108,6 @@ async fn java_s_client_speaks_tls_with_us() {
     assert!(done && said.contains("of alice"), "{said}");
 }
 
-/// A Python that has kazoo.
 fn python() -> PathBuf {
     let default = || concat!(env!("CARGO_MANIFEST_DIR"), "/target/venv/bin/python").into();
     let python = PathBuf::from(env::var_os("LOCKKEEPER_PYTHON").unwrap_or_else(default));
@@ -149,7 +146,6 @@ mod kazoo {
     }
 }
 
-/// Returns a real ZooKeeper with TLS, and its files.
 fn zookeeper(authority: &Authority) -> (ZooKeeper, Files) {
     let signed = authority.server(ADDRESS, When::Now);
     let files = Files::new(authority, &[("server", &signed)]);

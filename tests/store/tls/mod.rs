@@ -71,7 +71,6 @@ impl World {
         connected.unwrap()
     }
 
-    /// Opens a session for the client `CN=name,O=Example`.
     async fn session_of(&self, name: &str) -> Session {
         self.session_with(&self.authority.client(name, When::Now))
             .await
@@ -105,7 +104,6 @@ async fn everything_goes_over_tls_as_without() {
     let session = client.session().await.unwrap();
     let here = session_at(&world.store).await;
 
-    // Many TLS records in both directions.
     let large: Vec<u8> = (0..1_000_000u32).map(|at| at as u8).collect();
     let created = session.create(&path("/large"), large.clone(), CreateMode::Persistent);
     created.await.unwrap();

@@ -5,7 +5,6 @@ use super::*;
 /// Limit for retrying transient failures. A refused certificate is reported immediately.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Returns why a client was refused.
 async fn refusal(url: &str, tls: Option<ClientTls>) -> String {
     let options = ConnectOptions::new();
     let options = match tls {
@@ -175,7 +174,6 @@ async fn the_wrong_protocol_is_named() {
     wrong_protocols_are_named(ports.map(Option::unwrap), &authority).await;
 }
 
-/// Returns a server's answer until it hangs up.
 async fn told(address: SocketAddr, bytes: &'static [u8]) -> Vec<u8> {
     let talk = move || {
         let mut stream = TcpStream::connect(address).unwrap();
@@ -258,7 +256,6 @@ async fn a_silent_client_keeps_no_other_waiting_and_goes_in_time() {
     make(&client.session().await.unwrap(), "/m").await;
 }
 
-/// Returns the text of an error.
 fn says(result: Result<impl Sized, TlsError>) -> String {
     match result {
         Ok(_) => panic!("it was taken"),

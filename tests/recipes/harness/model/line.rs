@@ -11,7 +11,6 @@ use tokio::task::JoinHandle;
 use super::CLIENTS;
 use crate::common::*;
 
-/// A recipe with one line of contenders.
 pub(crate) trait Queued: Clone + 'static {
     /// Kind of a contender, for example a side of the lock.
     type Kind: Copy + std::fmt::Debug + 'static;
@@ -21,14 +20,12 @@ pub(crate) trait Queued: Clone + 'static {
 
     fn client(&self) -> &Client;
 
-    /// Waits as a contender with this label.
     fn wait(
         self,
         kind: Self::Kind,
         label: String,
     ) -> impl Future<Output = Result<Self::Held, LockError>> + Send + 'static;
 
-    /// Tries once as a contender with this label.
     async fn attempt(
         &self,
         kind: Self::Kind,
@@ -44,7 +41,6 @@ pub(crate) trait Queued: Clone + 'static {
         Self::guard(held).metadata().label.clone()
     }
 
-    /// Returns the labels in the queue, in order.
     async fn labels(world: &World) -> Vec<String> {
         super::labels(world).await
     }
@@ -55,7 +51,6 @@ pub(crate) trait Queued: Clone + 'static {
     }
 }
 
-/// An operation that all such recipes have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step<K> {
     /// Joins the line. The reply to the create may be lost.
@@ -129,7 +124,6 @@ pub(crate) enum State<H> {
     Holding(H),
 }
 
-/// A contender in the model.
 pub(crate) struct Standing<R: Queued> {
     pub(crate) client: usize,
     pub(crate) kind: R::Kind,
@@ -137,10 +131,8 @@ pub(crate) struct Standing<R: Queued> {
     pub(crate) state: State<R::Held>,
 }
 
-/// The line and the recipe it is compared with.
 pub(crate) struct Line<R: Queued> {
     pub(crate) world: World,
-    /// The recipe for each client.
     pub(crate) recipes: Vec<R>,
     pub(crate) standing: Vec<Standing<R>>,
     gate: FencingGate,
@@ -188,14 +180,12 @@ impl<R: Queued> Line<R> {
         }
     }
 
-    /// Loses the next reply of this kind to a client.
     pub(crate) fn lose_reply(&self, client: usize, on: Option<RequestKind>) {
         if let Some(on) = on {
             self.world.lose_reply(self.recipes[client].client(), on);
         }
     }
 
-    /// Returns a new label.
     pub(crate) fn next_label(&mut self) -> String {
         self.stood += 1;
         self.stood.to_string()
