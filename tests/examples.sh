@@ -13,7 +13,7 @@ if [ -z "${EXAMPLES:-}" ]; then
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# Ledgers that went wrong on purpose are kept: here, not in the system's folder.
+# Ledgers that fail on purpose are kept, so keep them here and not in the system's directory.
 export TMPDIR="$work"
 
 fail() {
@@ -30,7 +30,7 @@ expect() {
     [ "$status" = "$wanted" ] || fail "$program $*: exit status $status, not $wanted"
 }
 
-# holds PYTHON-EXPRESSION: over the summary's fields, on the last line of the output.
+# holds PYTHON-EXPRESSION: checks the summary's fields, on the last line of the output.
 holds() {
     tail -n 1 "$work/out" | python3 -c '
 import json, sys
@@ -44,13 +44,13 @@ says() {
 
 right='balances_correct and applied == transfers and surplus == overlaps == token_regressions == 0'
 
-# The input that the repository carries is what its generator makes.
+# The checked-in input equals the generator's output.
 python3 examples/data/generate.py "$work"
 for file in accounts.csv transfers.csv; do
     cmp -s "examples/data/$file" "$work/$file" || fail "$file is not what generate.py makes"
 done
 
-# The main job, and everything that it says of itself.
+# The main job, and its complete summary.
 expect 0 ledger --url "$url" --json
 holds "$right and transfers == grants == 3000 and workers == 8 and crashed == 0 and url == '$url'"
 holds '0 <= wait_p50_us <= wait_p99_us'
@@ -60,7 +60,7 @@ says 'queued behind'
 says 'from here on one line a second'
 [ "$(grep -cE 'acquired (at once|after)' "$work/out")" = 40 ] || fail 'not the first 40 grants in full'
 
-# Quiet, all events, and a ledger that is gone on with.
+# With --quiet, with all events, and continuing a ledger.
 python3 examples/data/generate.py "$work" 100
 set -- --url "$url" --json --accounts "$work/accounts.csv" --transfers "$work/transfers.csv"
 expect 0 ledger "$@" --quiet --ledger "$work/kept.json"
@@ -114,14 +114,14 @@ malformed accounts 4 'cents as a whole number' 'ACC-0003,+5'
 refused --url "$url" --transfers "$work/no-such-file.csv"
 says 'no-such-file.csv: No such file'
 
-# The command line cannot be meant.
+# Invalid command lines.
 expect 2 ledger --workers 0
 expect 2 ledger --workers 3 --crash 3
 says '--crash must be below the number of workers'
 expect 2 ledger --without-lock --crash 1
 expect 2 ledger --without-lock --workers 1
 
-# The short examples print what their heads show, but for the numbers of tokens and epochs.
+# The short examples print the output in their file headers, except for tokens and epochs.
 short='leader_election lock_all lock_events mutex rwlock semaphore'
 for program in $short; do
     expect 0 "$program" "$url"
@@ -132,7 +132,7 @@ for program in $short; do
     diff "$work/shown" "$work/seen" >"$work/err" || fail "$program prints something else"
 done
 
-# start NAME: an instance of the service that has a leader, in the background; its pid is in $pid.
+# start NAME: starts a service instance with leader election in the background, with its pid in $pid.
 start() {
     : >"$work/$1"
     "$EXAMPLES/leader_election" "$url" "$1" >"$work/$1" 2>&1 &
@@ -141,7 +141,7 @@ start() {
 }
 trap 'kill -9 ${started:-} 2>/dev/null || :; rm -rf "$work"' EXIT
 
-# until_says NAME TEXT: waits until the instance has said so.
+# until_says NAME TEXT: waits until the instance has printed the text.
 until_says() {
     tries=0
     until grep -qF -- "$2" "$work/$1"; do
@@ -152,7 +152,7 @@ until_says() {
     done
 }
 
-# stop NAME PID: by SIGTERM; it ends cleanly.
+# stop NAME PID: sends SIGTERM, and checks that it exits cleanly.
 stop() {
     kill -TERM "$2"
     status=0
@@ -162,7 +162,7 @@ stop() {
     says "$1: stops"
 }
 
-# A leader that is told to stop resigns; so does an instance that never led.
+# A leader resigns on SIGTERM, and an instance that never led leaves too.
 start one
 one=$pid
 until_says one 'one: leads, epoch'
@@ -179,7 +179,7 @@ if [ "${url#*://}" != "$url" ]; then
     stop four "$four"
     stop one "$one"
     until_says two 'two: leads, epoch'
-    # One that is killed is followed by the next when its session has expired.
+    # After a leader is killed, the next one follows when its session has expired.
     kill -9 "$two"
     until_says three 'three: leads, epoch'
     stop three "$three"
@@ -189,7 +189,7 @@ else
     stop one "$one"
 fi
 
-# The help of the ledger names every option, and what cannot be meant is refused before anything is done.
+# The ledger's help names every option, and invalid options are refused before anything is done.
 for option in --help -h; do
     expect 0 ledger $option
     for text in --url --workers --transfers --accounts --ledger --crash --without-lock --all-events --quiet --json; do
@@ -211,7 +211,7 @@ for program in $short; do
     [ ! -s "$work/out" ] || fail 'something was done first'
 done
 
-# Nobody is there: it takes the connect timeout of 10 s to find out, for all at once.
+# No server: each takes the connect timeout of 10 s to notice, so run them in parallel.
 if [ "$url" = memory: ]; then
     for program in $short ledger; do
         set -- zookeeper://127.0.0.1:1

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Checks that no module imports one of a layer above it, tests aside, and that the repository's root has no entries but
-those listed here: a download or an archive that lies there is easily committed."""
+"""Checks that no module imports one of a higher layer, except in tests, and that the repository's root has only the
+entries listed here, because stray downloads and archives are easily committed."""
 
 import pathlib
 import re
 import subprocess
 import sys
 
-# The entries of the repository's root.
 ROOT = set(
     """
     .cargo .ci .git-blame-ignore-revs .github .gitignore ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md Cargo.lock Cargo.toml LICENSE-APACHE
@@ -16,8 +15,8 @@ ROOT = set(
     """.split()
 )
 
-# The modules of each package from below to above: each may import those before it. Modules joined by `+` import each
-# other, and are one layer.
+# The modules of each package from low to high. Each may import the ones before it. Modules joined by `+` import each
+# other and are one layer.
 LAYERS = {
     "src": """
         runtime tls model wire core log backend engine client server testing simulation
@@ -33,13 +32,13 @@ LAYERS = {
 
 
 def without_tests(text):
-    """Cuts off the module of tests at the end of a file, and comments."""
+    """Removes comments and the tests module at the end of a file."""
     text = re.split(r"#\[cfg\((?:all\()?test\b[^\n]*\]\n(?:pub(?:\(\w+\))? )?mod tests \{", text)[0]
     return re.sub(r"//[^\n]*", "", text)
 
 
 def exported(root):
-    """The names that the package's root exports, with the modules that they come from."""
+    """Returns the names exported by the package's root, with their modules."""
     names = {}
     for module, items in re.findall(r"pub use (\w+)(?:::\w+)*?::(\{[^}]*\}|\w+);", without_tests((root / "lib.rs").read_text())):
         names.update((item, module) for item in re.findall(r"\w+", items))
@@ -47,16 +46,16 @@ def exported(root):
 
 
 def imported(text):
-    """The first part of each path that begins with `crate::`."""
+    """Yields the first segment of each path that starts with `crate::`."""
     for group in re.findall(r"\bcrate::(\w+|\{[^;]*\})", text):
-        # Of a group what stands at its own level.
+        # Only the top level of a group.
         while re.search(r"(?<!^)\{[^{}]*\}", group):
             group = re.sub(r"(?<!^)\{[^{}]*\}", "", group)
         yield from re.findall(r"(?:^|[{,])\s*(\w+)", group)
 
 
 def in_root():
-    """Returns the entries of the root that git tracks, or would add."""
+    """Returns the entries of the root that git tracks or would add."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     files = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split("\0")
     return {file.partition("/")[0] for file in files if file}

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Kills the ledger example with SIGKILL at random moments, with its locks in a folder, and starts it
-# again until all transfers are through. Then the balances must be right, and no token may have been
-# refused: each life of the program opens the same store, whose tokens only grow.
+# Kills the ledger example (SIGKILL) at random moments, with its locks in a directory, and restarts it
+# until all transfers are done. The balances must be right, and no token may be refused, because
+# each life opens the same store, whose tokens only grow.
 #
 #   tests/ledger-kill.sh [KILLS]          up to so many kills (default 10), while there is work left
 #   EXAMPLES=DIR tests/ledger-kill.sh     uses the program in DIR instead of building it
@@ -30,7 +30,7 @@ fail() {
     exit 1
 }
 
-# field NAME: of the ledger as it is on the disk; what is missing is 0.
+# field NAME: prints a field of the ledger on disk, or 0 if it is missing.
 field() {
     python3 -c '
 import json, sys
@@ -46,7 +46,7 @@ python3 examples/data/generate.py "$work" "$transfers"
 options=(--url "file:$work/store" --ledger "$work/ledger.json" --quiet --json)
 options+=(--accounts "$work/accounts.csv" --transfers "$work/transfers.csv")
 
-# start: another life, in the background; its pid is in $pid.
+# start: starts another life in the background, with its pid in $pid.
 start() {
     "$EXAMPLES/ledger" "${options[@]}" >"$work/out" 2>"$work/err" &
     pid=$!
@@ -57,8 +57,8 @@ while [ "$killed" -lt "$kills" ]; do
     posted=$(field posted)
     start
     lives=$((lives + 1))
-    # Every second life gets on for a bit, and ends in the midst of its work; the others may end
-    # anywhere, also while the store is opened.
+    # Every second life makes some progress and is killed in the middle of its work. The others may be killed anywhere,
+    # even while the store is opened.
     if [ $((lives % 2)) = 0 ]; then
         until [ "$(field posted)" -gt $((posted + RANDOM % 100)) ]; do
             kill -0 "$pid" 2>/dev/null || break
@@ -90,7 +90,7 @@ summary = json.loads(sys.stdin.read()) | {"wanted": int(sys.argv[1])}
 wanted = "balances_correct and applied == transfers == wanted and surplus == overlaps == token_regressions == 0"
 sys.exit(not eval(wanted, {}, summary))' "$transfers" || fail 'the summary is not right'
 
-# A grant counts when its token is recorded; a life that is killed may have had one more than it posted.
+# A grant counts when its token is recorded. A killed life may have had one more than it posted.
 grants=$(field grants) posted=$(field posted)
 [ "$posted" = "$transfers" ] || fail "$posted transfers are posted"
 [ "$grants" -ge "$transfers" ] && [ "$grants" -le $((transfers + killed)) ] ||

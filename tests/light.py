@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measures how light the server is, beside redis-server in the same run: the size of its file, the time from
-exec to the line that says that it is ready, and its memory at rest.
+"""Measures how light the server is, compared with redis-server in the same run: its file size, the time from exec
+until it is ready, and its memory at rest.
 
     cargo build --release -p lockkeeper-cli && tests/light.py [--starts N]
 
-redis-server is Debian's package of that name. Both serve 127.0.0.1 alone, on a free port; starts alternate. It fails
-if a server of ours is not under 10 MB at rest.
+redis-server is Debian's package. Both listen only on 127.0.0.1, on a free port, and starts alternate. Fails unless
+each of our servers is under 10 MB at rest.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def free_port():
         return probe.getsockname()[1]
 
 
-# Goal for each server of ours.
+# Limit for each of our servers.
 MOST_BYTES_AT_REST = 10_000_000
 
 
@@ -52,7 +52,7 @@ def redis(program, keeps):
 
 
 def measure(command, ready, folder):
-    """Milliseconds until it is ready, and its resident memory a second later in KiB: all, and what is its own."""
+    """Returns milliseconds until ready, and the resident memory in KiB a second later: total and private."""
     arguments = command(folder)
     begun = time.perf_counter()
     server = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)

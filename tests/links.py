@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks links: in the Markdown files of the repository and, given `target/doc`, in the pages of modules, the guides
-among them, that rustdoc made of the libraries. Links to other sites are not followed."""
+"""Checks links in the repository's Markdown files and, given `target/doc`, in rustdoc's pages of modules, including the
+guides. External links are not followed."""
 
 import html.parser
 import pathlib
@@ -51,7 +51,7 @@ def page(file):
 
 
 def is_dead(file, link):
-    """Returns true for a link to a missing file, or to a missing part of a page."""
+    """Returns true if a link's file or anchor does not exist."""
     target, _, part = link.partition("#")
     if target.startswith(REPOSITORY + "/blob/main/"):
         at = pathlib.Path(target.removeprefix(REPOSITORY + "/blob/main/"))
@@ -59,7 +59,7 @@ def is_dead(file, link):
         return False
     else:
         at = (file.parent / urllib.parse.unquote(target)) if target else file
-    # GitHub shows folders; a link between pages of rustdoc names a file.
+    # GitHub shows folders, but a rustdoc link must name a file.
     if not at.exists() or (file.suffix == ".html" and at.is_dir()):
         return True
     if not part or at.suffix not in (".md", ".html") or "src" in at.parts:
@@ -71,7 +71,7 @@ def main():
     tracked = subprocess.run(["git", "ls-files", "*.md"], capture_output=True, text=True, check=True).stdout
     files = [pathlib.Path(name) for name in tracked.split() if not pathlib.Path(name).is_symlink()]
     for root in sys.argv[1:]:
-        # Pages of items are left out: they also have text of other crates, by blanket implementations.
+        # Skips items' pages, which contain other crates' text through blanket implementations.
         for library in ("lockkeeper", "lockkeeper_store"):
             files += sorted(pathlib.Path(root, library).rglob("index.html"))
     dead = [f"{file}: {link}" for file in files for link in page(file).links if is_dead(file, link)]

@@ -1,25 +1,25 @@
 #!/bin/bash
-# Puts one fault at a time into a copy of the code, and shows that the test meant for it fails.
+# Applies one fault at a time to a copy of the code, and checks that the test meant for it fails.
 #
 #   tests/mutants.sh           all of proof/mutants
 #   tests/mutants.sh NAME…     these only
-#   tests/mutants.sh --check   shows only that each fits the code, as tests/run does
+#   tests/mutants.sh --check   only checks that each patch fits the code, as tests/run does
 #
-# tests/schemata.py puts them through the simulation, all in one build.
+# tests/schemata.py runs them under the simulation, all in one build.
 #
-# A mutant is a patch. Above it stand `Fault:`, what it breaks, and `Test:`, the test binary (`unit`: the
-# store's own unit tests; `locks`: those of the recipes; `commands`: those of the command; `lockkeeper`: its own unit
-# tests; `sim`: those of the simulation) and the tests that must fail. A test that hangs has failed too: it would wait for its own limit.
+# A mutant is a patch. Its header has `Fault:`, what it breaks, and `Test:`, the test binary and the tests that must
+# fail. The binaries are `unit` (unit tests of the store), `locks` (of the recipes), `commands` (of the command),
+# `lockkeeper` (its own) and `sim` (of the simulation). A test that hangs has failed too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 root=$PWD
 code=$root/target/mutants/code
 export CARGO_TARGET_DIR=$root/target/mutants/build
-# The copy lies inside this repository, and is no part of it.
+# The copy is inside this repository but no part of it.
 export GIT_CEILING_DIRECTORIES=$root/target/mutants
 export LOCKKEEPER_SECONDS=10 RUST_BACKTRACE=0
-# Nobody debugs a mutant, and without the symbols each is built sooner.
+# Builds are faster without symbols, and we do not debug mutants.
 export CARGO_PROFILE_DEV_DEBUG=0
 longest=30
 
@@ -41,7 +41,7 @@ field() {
     sed -n "s/^$1: //p" "$root/proof/mutants/$2.patch"
 }
 
-# Builds the test binary $1 of the copy, and prints its path.
+# Builds the test binary $1 of the copy and prints its path.
 binary() {
     local what=(-p lockkeeper --test "$1") name=$1
     if [ "$1" = store ]; then what=(-p lockkeeper-store --test store); fi
@@ -54,7 +54,7 @@ binary() {
         sed -n "s/.*\"name\":\"$name\".*\"executable\":\"\([^\"]*\)\".*/\1/p" | tail -n 1
 }
 
-# Runs the tests of the mutant $1 in the copy as it is.
+# Runs the tests of mutant $1 in the current copy.
 run_tests() {
     local test filters executable
     read -r test filters <<<"$(field Test "$1")"
@@ -66,7 +66,7 @@ run_tests() {
 
 rm -rf "$code"
 mkdir -p "$code"
-# With the time of now: cargo would take what the last mutant left built for up to date.
+# With a new time stamp, because cargo would take what the last mutant left built for up to date.
 git ls-files -z | xargs -0 cp --parents -t "$code"
 
 survivors=0

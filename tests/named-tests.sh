@@ -1,6 +1,6 @@
 #!/bin/bash
-# Checks that what pages of docs/ name exists: each test in a column "test" or "tests", each mutant in bold, each invariant
-# of ARCHITECTURE.md in a column "invariant".
+# Checks that names in docs/ exist: tests in a column "test" or "tests", mutants in bold, and invariants of
+# ARCHITECTURE.md in a column "invariant".
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,7 +12,7 @@ complain() {
     wrong=1
 }
 
-# Prints the cells below a heading, which is a pattern, in all tables of the page.
+# Prints the cells below a heading (a pattern) in all tables of the page.
 cells() {
     awk -F' *[|] *' -v heading="^($1)\$" '
         !/^\|/ { row = 0; next }
@@ -20,12 +20,12 @@ cells() {
         row > 2 && column { print $column }' "$page"
 }
 
-# Prints what matches a pattern, each name once, without its quotes: none is no failure.
+# Prints each match of a pattern once, without quotes. No match is no failure.
 names() {
     { grep -oE "$1" || true; } | tr -d '`*' | sort -u
 }
 
-# Returns 0 if a test, or a module of tests, of this name exists.
+# Returns 0 if a test or a module of tests has this name.
 is_there() {
     local at=tests/recipes words word last
     read -ra words <<<"${1//::/ }"
@@ -82,7 +82,7 @@ for page in docs/known-bugs.md docs/guarantees.md docs/proof.md; do
         complain "this row has not as many columns as its heading: $row"
     done < <(awk -F'|' '!/^\|/ { row = 0; next } ++row == 1 { columns = NF } NF != columns' "$page")
 
-    # Without this, tables under other headings would pass unread.
+    # Otherwise tables under other headings would pass unread.
     [ -n "$tests" ] || complain "no test is named"
     echo "$page: $(wc -w <<<"$tests") tests, $(wc -w <<<"$named") mutants"
 done

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Stands for the C compiler and the archiver of another system where Rust code is only checked: creates the file that it
-# is asked for, empty, since nothing is linked.
+# Replaces another system's C compiler and archiver where Rust code is only checked. Creates the requested file empty,
+# because nothing is linked.
 #
-# As `cc … -o FILE …` and `ar … FILE.a …`.
+# Called as `cc … -o FILE …` and `ar … FILE.a …`.
 while [ $# -gt 0 ]; do
     case $1 in
     -o) : >"$2" ;;

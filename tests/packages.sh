@@ -1,5 +1,5 @@
 #!/bin/bash
-# Checks that the packages that the design names are direct dependencies, and that code uses them.
+# Checks that the packages required by the design are direct dependencies and used by code.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

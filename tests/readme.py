@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs what README.md prints, with the packages as they would be published.
+"""Runs everything in README.md with the packages as they would be published.
 
     tests/readme.py FOLDER    works in FOLDER, with the dependencies in the target directory of cargo
 
-The packages are packed and unpacked into FOLDER/lockkeeper, which takes the place of a clone. The command is installed from
-there, and a project next to it has README's dependencies and its Rust. Nothing needs the network. A block in an unknown
-language is an error, and so is a message in docs/troubleshooting.md that no source contains.
+The packages are packed and unpacked into FOLDER/lockkeeper, which replaces a clone. The command is installed from
+there, and a project next to it uses README's dependencies and Rust code. Nothing needs the network. A block in an
+unknown language is an error, and so is a message in docs/troubleshooting.md that no source contains.
 """
 
 import os
@@ -17,18 +17,18 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
-# Each package that is published, and its folder in a clone.
+# Each published package, and its folder in a clone.
 PACKAGES = {"lockkeeper-store": "store", "lockkeeper": "recipes", "lockkeeper-cli": "cli"}
 PRIVATE = re.compile(r"\b(tests?|fuzz\w*|sim|simnet|simulat\w+|benches)(/|\.rs$)")
-# As printed, but without the network, and as the tests are built: with what they have built before, where features agree.
-# Only FOLDER gets the results: other tests run the programs in `target` meanwhile.
+# As in README, but offline, and reusing what the tests have built where features agree. Results go only to FOLDER,
+# because other tests use the programs in `target` at the same time.
 WORK = pathlib.Path(sys.argv[1]).resolve()
 QUICK = {"CARGO_NET_OFFLINE": "true", "CARGO_BUILD_BUILD_DIR": str(TARGET), "CARGO_TARGET_DIR": str(WORK / "target")}
 QUICK |= {"CARGO_PROFILE_DEV_DEBUG": "line-tables-only", "CARGO_PROFILE_DEV_BUILD_OVERRIDE_DEBUG": "false"}
 
 
 def run(command, folder, **environment):
-    """Runs a command of a shell, and returns what it prints, stderr after stdout."""
+    """Runs a shell command. Returns its output, stdout first."""
     done = subprocess.run(
         ["bash", "-c", command], cwd=folder, env={**os.environ, **QUICK, **environment}, text=True, capture_output=True, timeout=900
     )
@@ -38,7 +38,7 @@ def run(command, folder, **environment):
 
 
 def pack(clone):
-    """Packs the packages, checks their files, and unpacks them."""
+    """Packs the packages, checks their files and unpacks them."""
     names = " ".join(f"-p {name}" for name in PACKAGES)
     run(f"cargo package --quiet --no-verify --allow-dirty {names}", ROOT)
     for name, folder in PACKAGES.items():
@@ -49,7 +49,7 @@ def pack(clone):
             sys.exit(f"{crate.name} has {found}, or lacks its README")
         (clone / crate.stem).rename(clone / folder)
         print(f"{crate.name}: {len(files)} files, {crate.stat().st_size} bytes")
-    # Until they are on the registry, their dependencies on each other are found here.
+    # Until the packages are on the registry, their mutual dependencies are found here.
     patches = "".join(f'{name} = {{ path = "{clone / folder}" }}\n' for name, folder in PACKAGES.items())
     (clone.parent / ".cargo").mkdir()
     (clone.parent / ".cargo/config.toml").write_text(f"[patch.crates-io]\n{patches}")
@@ -58,7 +58,7 @@ def pack(clone):
 def sh(text, clone):
     for line in text.splitlines():
         match line.split():
-            case ["tests/run"]:  # It runs this.
+            case ["tests/run"]:  # This script is part of it.
                 assert os.access(ROOT / "tests/run", os.X_OK)
             case ["cargo", "install", *_]:
                 run(f"{line} --debug", clone, CARGO_INSTALL_ROOT=str(clone.parent))
@@ -72,7 +72,7 @@ def toml(text, clone):
     project = clone.parent / "project"
     (project / "src").mkdir(parents=True)
     (project / "Cargo.toml").write_text(f'[package]\nname = "project"\nedition = "2024"\n\n{text}')
-    # Of the whole workspace, so that no newer version is looked for.
+    # The workspace's lock file, so that cargo looks for no newer version.
     (project / "Cargo.lock").write_text((ROOT / "Cargo.lock").read_text())
 
 
@@ -96,7 +96,7 @@ def sql(text, clone):
 
 
 def console(text, clone):
-    """Types the commands in one shell. After one in the background it waits until its lock is held."""
+    """Types the commands in one shell. After a background command it waits until its lock is held."""
     script, expected = ["trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT", "exec 2>&1"], []
     for line in text.splitlines():
         if line.startswith("$ "):
@@ -133,14 +133,14 @@ def shell(clone):
 
 
 def messages():
-    """Checks that each message of the page is one of the sources' own."""
+    """Checks that each message of the page is in the sources."""
     names = subprocess.run(["git", "ls-files", "src", "recipes/src", "cli/src"], cwd=ROOT, check=True, text=True, stdout=subprocess.PIPE).stdout
     sources = "".join((ROOT / name).read_text() for name in names.split())
     sources = re.sub(r"\\\n\s*", "", sources)
     page = (ROOT / "docs/troubleshooting.md").read_text()
     rows = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
     parts = [part.strip(" :,") for row in rows for message in re.findall(r"`(.*?)`", row) for part in re.split(r"…|: ", message)]
-    # These two are of the system and of clap.
+    # These two are from the system and from clap.
     missing = [part for part in parts if part not in sources and part not in ("Connection refused", "unexpected argument")]
     if missing:
         sys.exit(f"docs/troubleshooting.md: no source has {missing}")
@@ -153,7 +153,7 @@ def main():
     messages()
     pack(clone)
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    # The project has its dependencies before its code, and the command is installed before it is used.
+    # The project needs its dependencies before its code, and the command must be installed before it is used.
     order = ["toml", "sh", "rust", "sql", "console", "crontab"]
     for language, text in sorted(blocks, key=lambda block: order.index(block[0])):
         globals()[language](text, clone)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Checks that the pictures and tables of the performance pages are those of the saved runs, docs/performance/*.jsonl, and
-that benches/plots.py draws well-formed pictures in which no system is missing; and that the pictures of the soak are those
-of its samples, docs/proof/*.jsonl."""
+"""Checks that the pictures and tables of the performance pages match the saved runs, docs/performance/*.jsonl, that
+benches/plots.py draws well-formed pictures with every system, and that the pictures of the soak match its samples,
+docs/proof/*.jsonl."""
 
 import json
 import pathlib
@@ -15,7 +15,7 @@ import plots
 import race
 import soak_plots
 
-# Measured beside locks, and in no picture.
+# Measured as well, but in no picture.
 SINGLE_REQUESTS = ["create", "create, then list", "a sync"]
 SVG = "{http://www.w3.org/2000/svg}"
 

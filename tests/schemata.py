@@ -1,26 +1,27 @@
 #!/usr/bin/env python3
-"""Builds many mutants at once, and shows which check notices each.
+"""Builds many mutants together, and shows which check notices each.
 
-    tests/schemata.py simulation [NAME…]   the faults of proof/mutants, by the simulation: which check finds each first, and
-                                           at which seed (300 seeds at most, or --seeds N), or whether the function that
-                                           it changes is run at all
-    tests/schemata.py core|lease|queue     the changes that cargo-mutants makes in a part of the code, by that part's tests
-                                           (--shard 3/40: the third of forty parts of them; --re TEXT: these only;
-                                           --again FILE: those that were missed in a run before, by its output)
-    tests/schemata.py touched              those of the three parts whose lines a change touches, in an order of chance, until
-                                           --seconds N are used up, build not counted. Fails with each that is missed, unless
-                                           docs/proof.md names it. The change is what differs from the commit LOCKKEEPER_BASE,
-                                           or from where the branch left origin/main, or from the parent commit
+    tests/schemata.py simulation [NAME…]   the faults of proof/mutants under the simulation: which check finds each first,
+                                           at which seed (up to 300, or --seeds N), or whether the changed function runs
+                                           at all
+    tests/schemata.py core|lease|queue     cargo-mutants' changes in a part of the code, with that part's tests
+                                           (--shard 3/40: the third of forty parts of them; --re TEXT: only these;
+                                           --again FILE: those missed in an earlier run, by its output)
+    tests/schemata.py touched              those of the three parts in the lines that a change touches, in random order,
+                                           until --seconds N are over, not counting the build. Fails for each that is
+                                           missed unless docs/proof.md names it. The change is the difference to the
+                                           commit LOCKKEEPER_BASE, or to where the branch left origin/main, or to the
+                                           parent commit
 
-A build for each mutant takes longer than the tests do. So all of them are woven into one copy of the code (mutant schemata:
-R. Untch, J. Offutt, M. Harrold, 1993): a function that some mutants change has the body of each beside its own, and
-LOCKKEEPER_MUTANT says which one runs. Left out, and counted, are mutants that change more than the bodies of functions,
-those of functions that can't have several bodies, and those that do not compile.
+A build per mutant takes longer than its tests. So all are woven into one copy of the code (mutant schemata: R. Untch,
+J. Offutt, M. Harrold, 1993). A changed function has the body of each mutant in addition to its own, and
+LOCKKEEPER_MUTANT selects one. Left out, and counted, are mutants that change more than function bodies, that change
+functions which can't have several bodies, or that do not compile.
 
-core    src/core, by its own unit tests, and those of the store's other modules but for the longest ones of the log
-lease   src/backend/status.rs and lease.rs, by the unit tests of these
-queue   recipes/src/queue, by the recipes' own unit tests, a hundred seeds of the simulation, and tests of the recipes, at last
-        those on a ZooKeeper
+core    src/core, with its unit tests, and then those of the store's other modules except the log's longest ones
+lease   src/backend/status.rs and lease.rs, with their unit tests
+queue   recipes/src/queue, with the recipes' unit tests, a hundred seeds of the simulation, and tests of the recipes,
+        finally those on a ZooKeeper
 """
 
 import argparse
@@ -44,10 +45,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
 CARGO_MUTANTS = "27.1.0"
 
-# Unit tests of the store that take some seconds each: they are of the log, under many writes and crashes.
+# Unit tests of the log that take some seconds each, with many writes and crashes.
 LONG = [word for name in ["filling::", "large::", "crashes::", "recovery::bytes::"] for word in ("--skip", name)]
 
-# Which mutant runs: none without the variable. Beside the code of the store, whose crate all others use.
+# Selects the mutant, or none without the variable. Part of the store, because all other crates use it.
 SWITCH = """
 /// The mutant that runs.
 #[doc(hidden)]
@@ -87,13 +88,13 @@ class Mutant:
     edits: list
 
     def is_simulated(self):
-        """Whether it is in a package that the simulation has."""
+        """Returns true if the simulation contains its package."""
         return any(edit.file.startswith(("src/", "recipes/src/")) for edit in self.edits)
 
 
 @dataclasses.dataclass(frozen=True)
 class Function:
-    """A function whose body, braces included, is `start..end` of its file."""
+    """A function whose body, including braces, is `start..end` of its file."""
 
     start: int
     end: int
@@ -101,7 +102,7 @@ class Function:
     obstacle: str
 
 
-# Comments, strings and characters, in which a brace or `fn` means nothing.
+# Comments, strings and characters, where a brace or `fn` means nothing.
 OPAQUE = re.compile(
     r"""//[^\n]*|/\*.*?\*/|b?r(?P<hashes>\#*)".*?"(?P=hashes)|b?"(?:\\.|[^"\\])*"|b?'(?:\\[^u]|\\u\{\w+\}|\\x\w\w|[^'\\])'""",
     re.DOTALL | re.VERBOSE,
@@ -109,12 +110,12 @@ OPAQUE = re.compile(
 
 
 def masked(source):
-    """The source, as long as before, without comments and literals."""
+    """Blanks comments and literals, keeping the length."""
     return OPAQUE.sub(lambda opaque: re.sub(r"[^\n]", " ", opaque[0]), source)
 
 
 def closing(code, start):
-    """The position behind the brace that closes the one at `start`."""
+    """Returns the position after the brace that closes the one at `start`."""
     depth = 0
     for brace in re.compile(r"[{}]").finditer(code, start):
         depth += 1 if brace[0] == "{" else -1
@@ -124,7 +125,7 @@ def closing(code, start):
 
 
 def functions(source):
-    """The outermost functions of a file, in their order."""
+    """Returns a file's outermost functions in order."""
     code = masked(source)
     found, end = [], 0
     for head in re.finditer(r"\bfn\s+\w+", code):
@@ -155,7 +156,7 @@ def line_starts(source):
 
 
 def trimmed(source, edit):
-    """The edit without what it leaves as it is, at either end."""
+    """Removes unchanged text from both ends of the edit."""
     old, new = source[edit.start : edit.end], edit.text
     ahead = len(os.path.commonprefix([old, new]))
     behind = len(os.path.commonprefix([old[ahead:][::-1], new[ahead:][::-1]]))
@@ -163,7 +164,7 @@ def trimmed(source, edit):
 
 
 def edits_of_patch(root, patch):
-    """What a patch changes. Its hunks must fit the code to the letter."""
+    """Returns a patch's edits. Its hunks must match the code exactly."""
     edits = []
     for part in re.split(r"^diff --git .*\n", patch, flags=re.MULTILINE)[1:]:
         file = re.search(r"^\+\+\+ b/(\S+)", part, re.MULTILINE)[1]
@@ -173,7 +174,7 @@ def edits_of_patch(root, patch):
         for head, body in re.findall(r"^@@ (.*?) @@.*\n((?:[ +\\-].*\n?|\n)*)", part, re.MULTILINE):
             hunk = [line for line in body.splitlines(keepends=True) if not line.startswith("\\")]
             old = [line[1:] or "\n" for line in hunk if not line.startswith("+")]
-            # As `git apply` does: the place where the lines are that is nearest to the one that is stated.
+            # Like `git apply`, which takes the matching place nearest to the stated one.
             stated = int(re.match(r"-(\d+)", head)[1]) - 1
             places = [at for at in range(len(lines)) if lines[at : at + len(old)] == old]
             at = min(places, key=lambda place: abs(place - stated))
@@ -211,7 +212,7 @@ class Copy:
             show_verdict("left out", f"{name}: {reason}")
 
     def functions_to_change(self):
-        """The functions of each file that mutants change, with the edits of each mutant."""
+        """Returns each file's functions that mutants change, with each mutant's edits."""
         found = collections.defaultdict(lambda: collections.defaultdict(lambda: collections.defaultdict(list)))
         known = {}
         for number, mutant in list(self.mutants.items()):
@@ -232,7 +233,6 @@ class Copy:
         return found
 
     def write(self):
-        """Writes the copy."""
         files = subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()
         changes = self.functions_to_change()
         for file in files:
@@ -245,12 +245,12 @@ class Copy:
                 content = self.woven(file, changes[file]).encode()
             if file == "src/lib.rs":
                 content += SWITCH.encode()
-            # With the time of now if it has changed: cargo would take what was there before for up to date.
+            # Changed files get a new time stamp, because cargo would take the old build for up to date.
             if not place.exists() or place.read_bytes() != content:
                 place.write_bytes(content)
 
     def woven(self, file, changed):
-        """The text of a file with the bodies of its mutants, and notes the lines of each."""
+        """Returns a file's text with its mutants' bodies, and records each one's lines."""
         source = (ROOT / file).read_text()
         crate = "crate" if file.startswith("src/") else "lockkeeper_store"
         self.arms[file] = []
@@ -268,8 +268,8 @@ class Copy:
         return text + source[end:]
 
     def build(self, *command):
-        """Builds with the arguments `command`, leaves out what does not compile, and returns the path of each program by
-        its name."""
+        """Builds with the arguments `command` and leaves out what does not compile. Returns each program's path by
+        name."""
         environment = dict(
             os.environ,
             CARGO_TARGET_DIR=str(TARGET / "schemata/build"),
@@ -294,20 +294,21 @@ class Copy:
                 self.leave_out(number, "does not compile")
 
     def refused(self, message):
-        """The mutants in whose lines the compiler has found this error."""
+        """Returns the mutants in whose lines the compiler found this error."""
         if message.get("level") != "error":
             return []
         spans = [span for span in message["spans"] if span["is_primary"]]
         return [number for span in spans for number in self.at(span["file_name"], span["line_start"])]
 
     def at(self, file, line):
-        """The mutants to which a line of the copy belongs: all of a function, if it is its own."""
+        """Returns the mutants of a line in the copy. A line of the original body belongs to all mutants of its
+        function."""
         arms = self.arms.get(file, [])
         return next((numbers for first, last, numbers in arms if first <= line <= last), [])
 
 
 def changed_body(source, function, edits):
-    """The body of a function with these edits."""
+    """Returns a function's body with these edits."""
     text, end = "", function.start
     for edit in sorted(edits, key=lambda edit: edit.start):
         text += source[end : edit.start] + edit.text
@@ -316,18 +317,18 @@ def changed_body(source, function, edits):
 
 
 def patches(names):
-    """The mutants of proof/mutants."""
+    """Returns the mutants of proof/mutants."""
     paths = [ROOT / f"proof/mutants/{name}.patch" for name in names] or sorted((ROOT / "proof/mutants").glob("*.patch"))
     return [Mutant(path.stem, edits_of_patch(ROOT, path.read_text())) for path in paths]
 
 
 def changes_of_tool(files, *options):
-    """The mutants of cargo-mutants in these files, with these options of its."""
+    """Returns cargo-mutants' mutants in these files, with these options."""
     tools = TARGET / "tools/bin"
     environment = dict(os.environ, PATH=f"{tools}:{os.environ['PATH']}")
     environment.pop("CARGO_TARGET_DIR", None)
     if not shutil.which("cargo-mutants", path=environment["PATH"]):
-        # Without optimizations, which would take longer than all its lists do.
+        # Without optimizations, because building them takes longer than the lists.
         install = ["cargo", "install", "--debug", "--locked", f"cargo-mutants@{CARGO_MUTANTS}", "--root", str(TARGET / "tools")]
         subprocess.check_call(install)
     command = ["cargo", "mutants", "--workspace", "--list", "--json", *(option for file in files for option in ("--file", file)), *options]
@@ -340,7 +341,7 @@ def changes_of_tool(files, *options):
 
 
 SIMULATION = "lockkeeper-sim"
-# The verdict of a mutant for which the time did not suffice.
+# The verdict of a mutant when time ran out.
 UNDECIDED = "undecided"
 
 # Tests of the recipes that wait more than they compute.
@@ -349,18 +350,18 @@ BRIEF = [f"{name}::" for name in BRIEF_NAMES.split()]
 # Tests with other clients need more than the test program.
 OTHERS = [word for name in ["kazoo::", "curator::"] for word in ("--skip", name)]
 LOCAL = [*OTHERS, "--skip", "model", "--skip", "zookeeper"]
-# Of the stores above only a simulated one lists its queues.
+# Of these stores, only a simulated one lists its queues.
 LISTED = ["::zookeeper", *OTHERS]
 
 
 @dataclasses.dataclass
 class Part:
-    """A part of the code whose mutants cargo-mutants makes."""
+    """A part of the code that cargo-mutants changes."""
 
     files: list
-    # Arguments of `cargo test` that build its tests.
+    # `cargo test` arguments that build its tests.
     build: list
-    # The tests, each with the program that has them and the seconds after which it hangs: the next are run only if those
+    # The tests, each with its program and the seconds after which it counts as hanging. Each runs only if the ones
     # before have passed.
     tests: list
 
@@ -371,7 +372,7 @@ PARTS = {
         ["-p", "lockkeeper-store", *FEATURES, "--lib"],
         [
             ("lockkeeper_store", ["core::"], 60),
-            # The next module knows most of what the core's own tests do not look at.
+            # The next module checks most of what the core's own tests do not.
             ("lockkeeper_store", ["engine::", *LONG], 60),
             ("lockkeeper_store", ["--skip", "core::", "--skip", "engine::", *LONG], 60),
             ("lockkeeper_store", ["engine::tests::large::"], 60),
@@ -400,12 +401,12 @@ PARTS = {
 
 
 def passes(program, arguments, seconds, number, directory):
-    """Whether a test program passes within its time."""
+    """Returns whether a test program passes in time."""
     environment = dict(os.environ, LOCKKEEPER_MUTANT=str(number), LOCKKEEPER_SECONDS="1", RUST_BACKTRACE="0")
     environment["RUST_TEST_THREADS"] = str(3 * os.cpu_count())
     command = [program, *arguments]
     if pathlib.Path(program).name != SIMULATION:
-        # One failure is enough. The option is not stable yet.
+        # One failure is enough, but the option is not stable yet.
         environment["RUSTC_BOOTSTRAP"] = "1"
         command += ["-Z", "unstable-options", "--fail-fast"]
     quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -430,7 +431,7 @@ def judge_part(options):
 
 
 def judge(what, mutants, jobs, seconds=float("inf")):
-    """The verdict of each mutant of a part by its tests, within these seconds after the build, and the seconds that it took."""
+    """Returns the verdict of each mutant of a part within these seconds after the build, and the seconds taken."""
     part = PARTS[what]
     copy = Copy(what, mutants)
     programs = copy.build("test", "--no-run", *part.build)
@@ -446,8 +447,8 @@ def judge(what, mutants, jobs, seconds=float("inf")):
             return UNDECIDED
         return {True: "MISSED", False: "caught", None: "hangs"}[passed]
 
-    # Each group of tests for all mutants that the groups before have missed: the first ones catch most. One that catches
-    # some must pass without a mutant.
+    # Each group of tests runs on all mutants that the groups before have missed, because the first ones catch most. A
+    # group that catches some must pass without a mutant.
     verdicts = dict.fromkeys(copy.mutants, "MISSED")
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         for test in part.tests:
@@ -476,13 +477,13 @@ def judge(what, mutants, jobs, seconds=float("inf")):
 
 
 def commit(*revision):
-    """The commit that `git` prints for these arguments, or nothing."""
+    """Returns the commit that `git` prints for these arguments, or nothing."""
     run = subprocess.run(["git", *revision], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     return run.stdout.strip() if run.returncode == 0 else ""
 
 
 def base_of_change():
-    """The commit that the change is made on, or nothing where the clone lacks it."""
+    """Returns the commit that the change is based on, or nothing if the clone lacks it."""
     parse = ["rev-parse", "--verify", "--quiet"]
     if given := os.environ.get("LOCKKEEPER_BASE"):
         return commit(*parse, f"{given}^{{commit}}")
@@ -493,10 +494,10 @@ def base_of_change():
 
 
 def touched(base):
-    """The mutants of each part whose lines differ from those of a commit."""
+    """Returns the mutants of each part whose lines differ from those of a commit."""
     found = {}
     for what, part in PARTS.items():
-        # Tests and comments have no mutants, and need not have the tool built.
+        # Tests and comments have no mutants, so changes in them need no build of the tool.
         command = ["git", "diff-index", "-p", base, "--", *part.files, ":!*/tests.rs", ":!*/tests/*"]
         diff = subprocess.check_output(command, cwd=ROOT)
         if re.search(rb"(?m)^[+-](?![+-]{2} )\s*(?!//)\S", diff):
@@ -508,7 +509,7 @@ def touched(base):
 
 
 def is_known(name):
-    """Whether docs/proof.md names a mutant, without its place in the file, and says why no test notices it."""
+    """Returns true if docs/proof.md names a mutant (without its position) and says why no test notices it."""
     return f"`{name.split(': ', 1)[1]}`" in (ROOT / "docs/proof.md").read_text().replace("\\|", "|")
 
 
@@ -523,7 +524,7 @@ def judge_touched(options):
         return 0
     missed, left = [], options.seconds
     for others, (what, mutants) in zip(reversed(range(len(parts))), parts.items()):
-        # Whichever come first, if there is no time for all: the same ones in each run.
+        # If there is no time for all, take a random selection that is the same in each run.
         random.Random(0).shuffle(mutants)
         verdicts, spent = judge(what, mutants, options.jobs, left / (others + 1))
         left -= spent
@@ -542,7 +543,7 @@ def show_verdict(verdict, name):
 
 
 def run_all(copy, verdict, jobs):
-    """The verdict of each mutant, which is printed as it comes."""
+    """Returns the verdict of each mutant, printing each when it is known."""
     verdicts = {}
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         runs = {pool.submit(verdict, number): mutant.name for number, mutant in copy.mutants.items()}

@@ -1,9 +1,8 @@
-"""What the scripts in Python share: checks that say what they saw, and the orders to the wire.
+"""Shared by the Python scripts: checks that print what they saw, and commands to the proxy.
 
-Each script prints one line a check, and ends at the first difference. What it prints is the same on
-every server and in every run: run.py compares the lines of both servers. Lines that begin with `~`
-are left out of that: what they tell is known to differ (differences.py). With GO_ON in the environment
-a script goes on behind a difference: for whoever looks for all of them.
+Each script prints one line per check and ends at the first difference. The output is the same on every server and in
+every run, so run.py compares the lines of both servers. It skips lines that start with `~`, which are known to differ
+(differences.py). With GO_ON in the environment, a script continues after a difference.
 """
 
 import logging
@@ -46,7 +45,7 @@ def fail(words):
 
 
 def raises(name, kind, call, *args, **options):
-    """The call fails in this way, and in no other that derives from it."""
+    """Checks that the call raises exactly this kind, not a subclass."""
     try:
         got = call(*args, **options)
     except Exception as error:
@@ -58,7 +57,7 @@ def raises(name, kind, call, *args, **options):
 
 
 def until(name, get, expected):
-    """Nobody tells when this comes about: it is asked for again and again."""
+    """Polls, because no event reports the change."""
     end = time.monotonic() + PATIENCE
     while (got := get()) != expected:
         if time.monotonic() > end:
@@ -68,7 +67,7 @@ def until(name, get, expected):
 
 
 class Events:
-    """A watcher that keeps what it is told."""
+    """A watcher that records its events."""
 
     def __init__(self):
         self.seen = []
@@ -80,7 +79,7 @@ class Events:
             self.changed.notify_all()
 
     def wait(self, name, *expected):
-        """Exactly these have come, in this order."""
+        """Checks that exactly these events arrive, in this order."""
         with self.changed:
             self.changed.wait_for(lambda: len(self.seen) >= len(expected), PATIENCE)
             check(name, self.seen, list(expected))
@@ -106,7 +105,7 @@ def close(*clients):
 
 
 def shape(stat):
-    """What of a Stat is the same on every server and in every run."""
+    """The parts of a Stat that are the same on every server and in every run."""
     return (stat.version, stat.cversion, stat.aversion, stat.dataLength, stat.numChildren)
 
 
@@ -119,7 +118,7 @@ def order(word):
 
 
 def known(name):
-    """What the server that is tried does, where servers are known to differ."""
+    """Returns what the server under test does, where servers are known to differ."""
     return os.environ[f"EXPECT_{name}"]
 
 

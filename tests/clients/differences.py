@@ -1,21 +1,21 @@
-"""Where ZooKeeper 3.8, which the scripts run against as a reference, and our server may differ.
+"""Where ZooKeeper 3.8, the reference of the scripts, and our server may differ.
 
-Ours behaves as 3.9. Each row: the name that the scripts ask for (EXPECT_NAME in the environment),
-what 3.8 does, what ours does.
+Ours behaves like 3.9. Each row has the name that the scripts ask for (EXPECT_NAME in the environment), what 3.8 does,
+and what ours does.
 """
 
 DIFFERENCES = {
-    # The version that the four-letter words tell.
+    # The version reported by the four-letter words.
     "VERSION": ("3.8", "3.9"),
-    # `exists` asks for the right to read, since 3.9.
+    # Since 3.9, `exists` checks the right to read.
     "EXISTS_NEEDS_READ": ("no", "yes"),
-    # create2 within a multi is answered with the Stat, since 3.9.
+    # Since 3.9, create2 within a multi returns the Stat.
     "MULTI_CREATE2_TELLS_STAT": ("no", "yes"),
-    # The event of a watch says which transaction caused it, since 3.9.
+    # Since 3.9, a watch event contains its transaction.
     "EVENTS_TELL_ZXID": ("no", "yes"),
-    # Quotas can be set; ours refuses what it would not enforce.
+    # Our server refuses quotas, because it would not enforce them.
     "SETS_QUOTAS": ("yes", "no"),
-    # A session may watch one path in both persistent modes; before 3.9 the later one takes over.
+    # A session may watch one path in both persistent modes. Before 3.9 the later one replaces the earlier.
     "MODES_SHARE_A_PATH": ("no", "yes"),
 }
 

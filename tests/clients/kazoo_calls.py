@@ -1,4 +1,4 @@
-"""Every kind of call that kazoo has, but for rights (kazoo_rights.py) and sessions."""
+"""Every kind of call in kazoo, except for rights (kazoo_rights.py) and sessions."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Each recipe of kazoo, by several clients."""
+"""Each recipe of kazoo, used by several clients."""
 
 import datetime
 import threading
@@ -13,7 +13,7 @@ from checks import Events, PATIENCE, WIRE, check, close, connect, order, raises,
 
 
 def background(call):
-    """Runs it in a thread, whose end must be awaited by `done`."""
+    """Runs it in a thread. The caller must wait for it with `done`."""
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
     return thread
@@ -26,7 +26,7 @@ def done(name, *threads):
 
 
 def queue_up(order_of, path, calls, watcher):
-    """Starts the calls one after the other, each when the one before stands in the queue."""
+    """Starts the calls one after another, each once the one before is queued."""
     threads = []
     for number, call in enumerate(calls):
         threads.append(background(call))

@@ -84,7 +84,6 @@ def strangers():
 
 
 def each_right():
-    """Each right alone, and what it lets do."""
     client, other = proven(), connect()
     client.create("/e")
     for right in ("read", "write", "create", "delete", "admin"):
@@ -133,7 +132,7 @@ def masking():
     check("then it may", wrong.get("/m2")[0], b"")
     refused = connect()
     raises("a scheme that the server does not know", errors.AuthFailedError, refused.add_auth, "none", "x:y")
-    # From the one it goes on to the other.
+    # The first state leads to the second.
     ends = (KeeperState.AUTH_FAILED, KeeperState.CLOSED)
     until("the client has failed", lambda: refused.client_state in ends, True)
     close(client, other, wrong)

@@ -1,4 +1,4 @@
-"""Sessions of kazoo: taken over, expired, stopped; connections that break; servers that restart."""
+"""Sessions of kazoo: taken over, expired and stopped, over broken connections and server restarts."""
 
 import os
 import signal
@@ -12,12 +12,12 @@ from kazoo.retry import KazooRetry
 
 from checks import Events, PATIENCE, WIRE, check, close, connect, order, raises, run, say, until
 
-# Asked for where nothing is to expire, however slow the machine.
+# A timeout that does not expire, however slow the machine is.
 LONG = 50
 
 
 class States(Events):
-    """The states that a listener is told."""
+    """The states reported to a listener."""
 
     def __init__(self, client):
         super().__init__()
@@ -25,14 +25,14 @@ class States(Events):
 
 
 def taking_over():
-    """A second client comes to the session of the first, which is closed out."""
+    """A second client takes over the session of the first, whose connection is closed."""
     first, watcher = connect(timeout=LONG), connect(timeout=LONG)
     states = States(first)
     first.create("/over", b"", ephemeral=True)
     session = first.client_id
     second = connect(timeout=LONG, client_id=session)
     until("the first is dropped", lambda: KazooState.SUSPENDED in states.seen, True)
-    # From now on each throws out the other: one must go, and leave the session alone.
+    # Now each would throw out the other, so one must leave and let go of the session.
     first._session_passwd = b"wrong password!!"
     until("a wrong password is no way back", lambda: KazooState.LOST in states.seen, True)
     until("the first gets a session of its own",
@@ -56,7 +56,7 @@ def unknown_sessions():
     states = Events()
     stranger = connect_with((session, b"0123456789abcdef"), states)
     check("a wrong password: another session", stranger.client_id[0] != session, True)
-    # `start` returns when kazoo is connected, which is before it tells its listeners.
+    # `start` returns when kazoo is connected, before its listeners are called.
     states.wait("it is told of no other", KazooState.CONNECTED)
     other = connect_with((0x123456789, password), Events())
     check("a session that is none: another session", other.client_id[0] not in (session, 0x123456789), True)
@@ -75,7 +75,7 @@ def connect_with(client_id, states):
 
 
 def expiry():
-    """A process that is stopped loses its session, and learns it when it goes on."""
+    """A stopped process loses its session, and learns this when it continues."""
     watcher = connect(timeout=LONG)
     gone, parent, states = Events(), Events(), []
     process = subprocess.Popen([sys.executable, "-u", __file__, "sleeper"], stdin=subprocess.PIPE,
@@ -103,14 +103,14 @@ def expiry():
 
 
 def sleeper():
-    # Short, but not so short that a machine that is busy loses it by itself.
+    # Short, but long enough that a busy machine does not lose it by accident.
     client = connect(timeout=4)
     session = client.client_id[0]
     for path in ("/sleeper", "/sleeper-2"):
         try:
             client.retry(client.create, path, ephemeral=True)
         except errors.NodeExistsError:
-            # It was made before the connection broke.
+            # It was created before the connection broke.
             pass
     lost = threading.Event()
 
@@ -127,7 +127,7 @@ def sleeper():
 
 
 def recipes_over_a_cut():
-    """kazoo arms no watch again by itself; its DataWatch and ChildrenWatch do."""
+    """kazoo does not re-arm watches, but its DataWatch and ChildrenWatch do."""
     client, other = connect(WIRE, timeout=LONG), connect(timeout=LONG)
     session = client.client_id
     states, data, children = States(client), Events(), Events()
@@ -148,7 +148,7 @@ def recipes_over_a_cut():
     children.wait("children that changed meanwhile", "e", "e while-away")
     order("drop")
     states.wait("it breaks again", *[KazooState.SUSPENDED, KazooState.CONNECTED] * 2)
-    # Waits until the recipes have looked again: their reads are queued by then, before this one.
+    # Waits until the recipes have looked again, because their reads are queued before this one.
     client.sync("/cut")
     other.set("/cut", b"2")
     other.delete("/cut/while-away")
@@ -159,7 +159,7 @@ def recipes_over_a_cut():
 
 
 def lost_requests():
-    """What is under way when the connection breaks fails, and may be tried again."""
+    """Requests in flight fail when the connection breaks, and may be retried."""
     client = connect(WIRE, timeout=LONG)
     client.create("/lost")
     for number in range(300):
@@ -176,7 +176,7 @@ def lost_requests():
 
 
 def restarts():
-    """The server ends, in order or not, and comes back: sessions and their ephemerals are there."""
+    """The server stops, cleanly or not, and restarts. Sessions and their ephemerals survive."""
     client, other = connect(WIRE, timeout=LONG), connect(WIRE, timeout=LONG)
     sessions = client.client_id, other.client_id
     for end in ("stop", "kill"):
@@ -214,7 +214,7 @@ def restarts():
 
 
 def never_back():
-    """A session whose client is gone for good is recovered like any other, and expires then."""
+    """A session whose client is gone for good is recovered too, and then expires."""
     watcher = connect(WIRE, timeout=LONG)
     process = subprocess.Popen([sys.executable, "-u", __file__, "sleeper"], stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE, text=True)
@@ -235,7 +235,7 @@ def never_back():
 
 
 def closing():
-    """What close does: nothing is left, and the session is no more."""
+    """After close, nothing is left and the session is over."""
     watcher = connect(timeout=LONG)
     watcher.create("/closing")
     client = connect(timeout=LONG)

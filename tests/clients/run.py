@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Tries real clients on a real ZooKeeper and on `lockkeeper serve`: the same scripts on both.
+"""Runs the same scripts of real clients on a real ZooKeeper and on `lockkeeper serve`.
 
     run.py [--servers zookeeper,lockkeeper] [--target FOLDER] [--verbose] [SCRIPT…]
 
-Each script gets a server of its own, may cut its connections and kill it (wire.py), prints one line
-a check, and ends with 1 at the first difference. In the end both servers must have led to the same
-lines; what is known to differ stands in differences.py. tests/run installs what this needs.
+Each script has a separate server, whose connections it may cut and which it may kill (wire.py). It prints one line
+per check and exits with 1 at the first difference. In the end both servers must have produced the same lines, except
+for the known differences in differences.py. tests/run installs the dependencies.
 """
 
 import argparse
@@ -33,7 +33,7 @@ CLASSPATH = ":".join(
 
 
 def scripts(built, target):
-    """Name and command; the longest first."""
+    """Returns names and commands, longest first."""
     python = lambda name: [sys.executable, "-u", str(HERE / f"{name}.py")]
     java = lambda name: ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m",
                          "-cp", f"{built}:{CLASSPATH}", name]
@@ -52,7 +52,7 @@ def scripts(built, target):
 
 
 def build(built, names):
-    """The clients that are compiled."""
+    """Compiles the clients that need it."""
     shutil.rmtree(built, ignore_errors=True)
     built.mkdir(parents=True)
     if any(name.startswith("curator") for name in names):
@@ -66,7 +66,7 @@ def build(built, names):
 
 
 def attempt(name, command, kind, folder):
-    """Runs a script on a server of its own; returns whether it passed, what it said, its seconds."""
+    """Runs a script on a fresh server. Returns whether it passed, its output and its seconds."""
     start = time.monotonic()
     folder = folder / f"{name}-{kind.name}"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""The two servers that clients are tried on: a real ZooKeeper, and ours.
+"""The two servers under test: a real ZooKeeper and ours.
 
     servers.py LOCKKEEPER COMMAND [ARGUMENT…]    runs COMMAND on each, with the URL as its last argument
 """
@@ -26,23 +26,23 @@ reconfigEnabled=true
 """
 
 
-# In the log of a server whose port is taken.
+# Logged by a server whose port is taken.
 IN_USE = re.compile("in use", re.IGNORECASE)
 
 
 class Failed(Exception):
-    """A server did not do what it was told."""
+    """A server misbehaved."""
 
 
 class Server:
-    """A process that serves a folder on one port, and can end and start again."""
+    """A process that serves a directory on one port and can be restarted."""
 
     # Runs the server's command.
     launcher = []
 
     def __init__(self, folder):
         self.folder = folder
-        # Found at the first start, and kept from then on: clients come back to it.
+        # Chosen at the first start and then kept, because clients reconnect to it.
         self.port = None
         self.process = None
 
@@ -86,7 +86,7 @@ class Server:
 
 
 class ZooKeeper(Server):
-    """Debian's 3.8 or the jars of another version, with the settings that our server gets."""
+    """Debian's 3.8 or another version's jars, with our server's settings."""
 
     name = "zookeeper"
     version = "3.8"
@@ -94,7 +94,7 @@ class ZooKeeper(Server):
     def __init__(self, folder, jars=JARS, settings=""):
         super().__init__(folder)
         self.jars = jars
-        # After those of CONFIG: the last one of a name counts.
+        # After CONFIG, because the last value of a name counts.
         self.settings = settings
 
     def command(self):
@@ -114,12 +114,12 @@ class ZooKeeper(Server):
         while time.monotonic() < end and self.running():
             if word(self.port, b"srvr").startswith("Zookeeper version"):
                 return
-            # It does not say by itself that it is ready.
+            # ZooKeeper does not report that it is ready.
             time.sleep(0.05)
         raise Failed(f"ZooKeeper does not start\n{self.log()}")
 
     def end(self, kill):
-        # Its SIGTERM ends it without a shutdown of its own: exit code 143.
+        # SIGTERM ends it without a clean shutdown, with exit code 143.
         super().end(kill)
 
 
@@ -150,7 +150,7 @@ class Lockkeeper(Server):
 
 
 def word(port, letters):
-    """What the server answers to a four-letter word; nothing when there is no server."""
+    """Returns the answer to a four-letter word, or nothing without a server."""
     try:
         with socket.create_connection(("127.0.0.1", port), 1) as connection:
             connection.sendall(letters)
@@ -160,10 +160,9 @@ def word(port, letters):
 
 
 def ports():
-    """Free ports below those that the system gives to clients by itself.
+    """Yields free ports below the system's range for clients.
 
-    While a server is down, a client that tries to come back could be given the server's own port as its
-    own, and the server would not get it back.
+    While a server is down, a reconnecting client could otherwise be assigned the server's port and keep it.
     """
     for port in random.sample(range(20000, 30000), 100):
         try:
@@ -174,7 +173,7 @@ def ports():
 
 
 def main():
-    # The servers end with this process, however it ends.
+    # The servers end with this process, even if it is killed.
     Server.launcher = ["setpriv", "--pdeathsig", "KILL"]
     Lockkeeper.binary, *command = sys.argv[1:]
     for kind in (Lockkeeper, ZooKeeper):

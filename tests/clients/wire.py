@@ -1,16 +1,16 @@
-"""What is between a client and the server: a proxy that can be cut, and a port that takes orders.
+"""A proxy between the clients and the server, and a port for commands.
 
-The orders, a line each, answered by `ok` or by a line that says what is wrong:
+Each command is a line, and is answered with `ok` or an error:
 
-    drop      closes all connections; new ones are welcome
-    cut       closes all connections, and takes no new ones until `heal`
+    drop      closes all connections, and accepts new ones
+    cut       closes all connections, and accepts none until `heal`
     heal
-    stop      ends the server by SIGTERM
-    kill      ends it by SIGKILL
+    stop      ends the server with SIGTERM
+    kill      ends it with SIGKILL
     start
 
-ZooKeeper leaves a client that connects while it starts without any answer: so the proxy lets nobody
-through before the server says that it is ready, and scripts that restart it connect by the proxy.
+ZooKeeper never answers a client that connects while it starts. So the proxy accepts no connections before the server is
+ready, and scripts that restart the server connect through the proxy.
 """
 
 import socket
@@ -100,7 +100,7 @@ def shut(end):
 
 
 class Control:
-    """Takes the orders of a script."""
+    """Executes the commands of a script."""
 
     def __init__(self, server, proxy):
         self.orders = {

@@ -1,4 +1,4 @@
-"""ZooKeeper's own shell, Debian's zkCli.sh: every command that it has, and what it says to each."""
+"""ZooKeeper's own shell, Debian's zkCli.sh: all of its commands and their output."""
 
 import os
 import queue
@@ -10,16 +10,16 @@ import time
 from checks import HOSTS, PATIENCE, WIRE, check, fail, known, order, run, say
 
 SHELL = "/usr/share/zookeeper/bin/zkCli.sh"
-# The shell's classpath names no logger; without one it says so, at length.
+# The shell's classpath contains no logger, and the shell complains about that at length.
 NOISE = re.compile(r"SLF4J: |Connecting to |Welcome to ZooKeeper!|JLine support is disabled|WATCHER::|$")
-# A command that fails without asking the server, and whether or not there is a connection.
+# A command that always fails without the server, even without a connection.
 ASK, MARK = "redo 999999", "Command index out of range"
 
 VERSION = "ZooKeeper CLI version"
 
 
 class Shell:
-    """A shell without a terminal: commands by stdin, one after the other."""
+    """A shell without a terminal, which reads commands from stdin."""
 
     def __init__(self, *options, hosts=HOSTS):
         self.process = subprocess.Popen(
@@ -36,7 +36,7 @@ class Shell:
         self.lines.put(None)
 
     def until_mark(self):
-        """What it says until it has done all that it was told."""
+        """Returns the output of all commands so far."""
         self.write(ASK)
         said = []
         while True:
@@ -61,7 +61,7 @@ class Shell:
         check(command, self.until_mark(), list(expected))
 
     def tell_apart(self, command, expected):
-        """As `tell`, where servers are known to differ. What is said beyond `expected` is not looked at."""
+        """Like `tell`, where servers are known to differ. Ignores output beyond `expected`."""
         self.write(command)
         said = self.until_mark()
         if said[:len(expected)] != expected or not expected and said:
@@ -69,7 +69,7 @@ class Shell:
         say("~", command, said)
 
     def tells_of(self, *expected):
-        """Events come when they come: nothing but asking again shows that they are there."""
+        """Polls until the events have arrived."""
         end = time.monotonic() + PATIENCE
         while len(self.events) < len(expected) and time.monotonic() < end:
             time.sleep(0.01)
@@ -78,7 +78,7 @@ class Shell:
         self.events.clear()
 
     def quit(self):
-        # It ends as its last command did.
+        # It exits with the status of its last command.
         self.write("printwatches on")
         self.write("quit")
         check("quit", self.process.wait(PATIENCE), 0)
@@ -230,7 +230,7 @@ def rights(shell):
 
 
 def quotas(shell):
-    """They are znodes; that the server of ZooKeeper counts in them is its business. Ours refuses them."""
+    """Quotas are znodes. ZooKeeper's server also counts in them, and ours refuses them."""
     shell.tell("create /quota", "Created /quota")
     shell.tell("listquota /quota", "absolute path is /zookeeper/quota/quota/zookeeper_limits",
                "quota for /quota does not exist.")
@@ -246,7 +246,7 @@ def quotas(shell):
 def set_quotas(shell):
     shell.tell_apart("setquota -n 5 /quota", [])
     shell.tell_apart("setquota -b 1000 /quota", [])
-    # It says how much there is, too, which only the server of ZooKeeper counts.
+    # It also prints the usage, which only ZooKeeper's server counts.
     shell.tell_apart("listquota /quota", [
         "absolute path is /zookeeper/quota/quota/zookeeper_limits",
         "Output quota for /quota count=5,bytes=1000=;byteHardLimit=-1;countHardLimit=-1"])
@@ -284,7 +284,7 @@ def interactive():
 
 
 def one_command():
-    """Each a process of its own: what it prints last, and how it ends."""
+    """Each in a separate process: what it prints last, and its exit status."""
     for command, expected in {
         "create /one data": (0, "Created /one"), "get /one": (0, "data"), "get /none": (1, "Node does not exist: /none"),
         "delete /one": (0, None),
@@ -297,7 +297,7 @@ def one_command():
 
 
 def cut_and_restart():
-    """The Java client arms its watches again by itself."""
+    """The Java client re-arms its watches automatically."""
     shell = Shell("-timeout", "50000", hosts=WIRE)
     shell.tells_of("SyncConnected")
     shell.tell("create /cut", "Created /cut")

@@ -1,9 +1,8 @@
-"""Contenders that use kazoo, Python's client of ZooKeeper.
+"""Contenders that use kazoo, Python's ZooKeeper client.
 
     contenders.py HOST:PORT[/CHROOT] INSIDE GRANTS
 
-The words on stdin and stdout, and the gate, are those of tests/recipes/peer.rs. It has one more
-command:
+tests/recipes/peer.rs describes the protocol on stdin and stdout, and the gate. There is one more command:
 
     queue      "queue [[ZNODE, DATA], ...]": all contenders in order, their data read as JSON
 """
@@ -22,7 +21,7 @@ printing = threading.Lock()
 
 
 class Spoken:
-    """A lock of kazoo as it is, but for what it says."""
+    """kazoo's lock, with reports."""
 
     say = None
 
@@ -45,7 +44,7 @@ class SpokenWriteLock(Spoken, WriteLock):
     pass
 
 
-# The same under the names that Curator gives: docs/interop.md shows these classes.
+# The same under Curator's names. docs/interop.md shows these classes.
 
 
 class CuratorLock(Spoken, Lock):
@@ -68,7 +67,7 @@ class CuratorCandidate(Spoken, Lock):
     _EXCLUDE_NAMES = ["-latch-"]
 
 
-# Each recipe's class, the names that it must be told of, and how it passes the gate.
+# Each recipe's class, the names it must be configured with, and how it passes the gate.
 RECIPES = {
     "bare": (SpokenLock, (), "x"),
     "lock": (SpokenLock, ("-lock-",), "x"),
@@ -83,7 +82,7 @@ RECIPES = {
 
 
 class Contender:
-    """One who takes a lock and gives it back."""
+    """Takes a lock and releases it."""
 
     def __init__(self, name, recipe, path, hosts, inside, grants):
         self.name, self.path, self.inside, self.grants = name, path, inside, grants
@@ -99,7 +98,7 @@ class Contender:
             print(self.name, *words, flush=True)
 
     def obey(self, command):
-        # In a thread of its own, so that a wait stops nobody else.
+        # In a thread, so that a wait does not block the others.
         threading.Thread(target=self.attempt, args=(command,), daemon=True).start()
 
     def attempt(self, command):
@@ -140,7 +139,7 @@ class Contender:
 
 
 class Candidate(Contender):
-    """One who is elected, and resigns: kazoo's election with another lock inside."""
+    """Is elected and resigns. This is kazoo's election with another lock inside."""
 
     def __init__(self, name, recipe, path, *where):
         super().__init__(name, recipe, path, *where)

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """kazoo over TLS: calls.py HOST:PORT FOLDER
 
-The folder has ca.pem and stranger-ca.pem, and a certificate and its key of each of alice, bob, expired
-(alice's, of long ago) and stranger (alice, says another authority). Ends with 1 at the first call
-that is not answered as it should be.
+FOLDER has ca.pem, stranger-ca.pem, and the certificates and keys of alice, bob, expired (alice's, long expired) and
+stranger (alice, signed by another authority). Exits with 1 at the first wrong answer.
 """
 
 import os
@@ -64,7 +63,7 @@ def right_certificates():
     assert other.is_acquired
     other.release()
 
-    # Many at once, and the connection cut under them.
+    # Many concurrent requests, and then the connection is cut.
     pending = [alice.create_async(f"/kazoo/many-{number}", b"x" * 500) for number in range(500)]
     for one in pending:
         one.get(timeout=PATIENCE)
@@ -90,13 +89,13 @@ def wrong_certificates():
 
 
 def versions_and_words():
-    """Both versions of TLS, none older; and a four-letter word."""
+    """Both supported TLS versions, no older one, and a four-letter word."""
     host, port = SERVER.split(":")
 
     def asked(version):
         context = ssl.create_default_context(cafile=os.path.join(FOLDER, "ca.pem"))
         context.load_cert_chain(os.path.join(FOLDER, "alice.pem"), os.path.join(FOLDER, "alice.key"))
-        # Else python itself refuses to speak an old one.
+        # Otherwise Python itself refuses old versions.
         context.set_ciphers("DEFAULT@SECLEVEL=0")
         context.minimum_version = context.maximum_version = version
         with socket.create_connection((host, int(port)), PATIENCE) as plain:

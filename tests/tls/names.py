@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes names of certificates' holders, for Java to print: names.py | java Names.java >names.txt
+"""Generates certificate names for Java to print: names.py | java Names.java >names.txt
 
-Text that is no UTF-8 is left out: there Java and we differ on purpose (src/tls/name.rs).
+Leaves out text that is not UTF-8, where we differ from Java on purpose (src/tls/name.rs).
 """
 
 OIDS = {
@@ -29,7 +29,7 @@ def part(kind, value, tag=UTF8):
 
 
 def name(*rdns):
-    """Each of `rdns` is a part, or a list of them."""
+    """Each of `rdns` is a part or a list of parts."""
     sets = (rdn if isinstance(rdn, list) else [rdn] for rdn in rdns)
     return der(0x30, b"".join(der(0x31, b"".join(parts)) for parts in sets))
 
@@ -40,7 +40,7 @@ NAMES = [
     name(part("C", "DE", PRINTABLE), part("ST", "Bayern"), part("L", "München"), part("O", "Example"),
          part("OU", "Locks"), part("CN", "alice")),
     name(part("DC", "org", IA5), part("DC", "example", IA5), part("UID", "a1"), part("STREET", "1 High St")),
-    # Not in the table of RFC 2253: numbers and hex.
+    # Not in RFC 2253's table, so printed as numbers and hex.
     name(part("O", "Example"), part("CN", "alice"), part("EMAIL", "alice@example.org", IA5)),
     name(part("EMAIL", "ä@example.org")),
     name(part("SERIAL", "0042", PRINTABLE), part("TITLE", "Dr"), part("GIVEN", "A"), part("SN", "B"),
@@ -50,7 +50,7 @@ NAMES = [
     name(part("O", "Example"), [part("CN", "alice"), part("UID", "a1")]),
     name([part("UID", "a1"), part("CN", "alice"), part("OU", "x")]),
     name([part("CN", "alice"), part("EMAIL", "a@b", IA5)], part("OU", "x")),
-    # What is escaped.
+    # Escaped characters.
     name(part("CN", 'a,b+c"d\\e<f>g;h=i#j')),
     name(part("CN", "#first")),
     name(part("CN", " both ")),
@@ -68,7 +68,7 @@ NAMES = [
     name(part("CN", "\\ ")),
     name(part("CN", "\x01\x7f")),
     name(part("CN", "ключ 鍵 🔑")),
-    # Other kinds of string, and what is none.
+    # Other string types, and values that are no strings.
     name(part("CN", "alice", PRINTABLE)),
     name(part("CN", "a*b", PRINTABLE)),
     name(part("CN", "alice", T61)),

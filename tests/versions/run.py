@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Runs the version before beside today's: servers, clients, data folders, backups, and a rolling upgrade.
+"""Runs the previous version together with today's: servers, clients, data directories, backups and a rolling upgrade.
 
     tests/versions/run.py [--target FOLDER] [--seconds N] [--keep-folder]
     tests/versions/run.py --commit
 
-The version before is the commit COMMIT of this repository, whose clients and servers speak version 3 of the extension
-(docs/protocol.md). It is built in FOLDER/versions/COMMIT, with the dependencies of FOLDER. Every scenario has real
-processes; contenders check exclusion at files that the system locks, and tokens. Prints its figures, and ends with 1 at
+The previous version is the commit COMMIT of this repository, whose clients and servers speak version 3 of the extension
+(docs/protocol.md). It is built in FOLDER/versions/COMMIT with the dependencies of FOLDER. Every scenario uses real
+processes. Contenders check exclusion and tokens with files under the system's locks. Prints figures, and exits with 1
+at
 the first difference.
 """
 
@@ -28,8 +29,8 @@ sys.path.insert(0, str(ROOT / "tests/clients"))
 from servers import Failed, Lockkeeper, ZooKeeper
 
 COMMIT = "4841b63f"
-# What the contender consists of, and where: the same files are built in both versions. In the one before they are all of
-# the package `testkit`.
+# The contender's files and their places. Both versions build the same ones. In the previous version they form the
+# package `testkit`.
 CONTENDER = {
     "tests/versions/contender.rs": "tests/versions/contender.rs",
     "src/runtime/splitmix.rs": "tests/testkit/src/random.rs",
@@ -62,10 +63,10 @@ def expect(condition, what):
 
 
 def build(code, target, programs):
-    """Builds the command and the contender of one version with the dependencies in `target`, and puts them into `programs`."""
-    # As today's manifest has it.
+    """Builds one version's command and contender into `programs`, with the dependencies in `target`."""
+    # Like today's manifest.
     same_macros = {"CARGO_PROFILE_DEV_BUILD_OVERRIDE_DEBUG": "false"}
-    # Only `programs` gets the results: others run the programs in `target` meanwhile.
+    # Results go only to `programs`, because others use the programs in `target` at the same time.
     environment = os.environ | same_macros | {"CARGO_BUILD_BUILD_DIR": str(target), "CARGO_TARGET_DIR": str(programs)}
     what = ["--workspace", "--all-features", "--bin", "lockkeeper", "--example", "version_contender"]
     subprocess.run(["cargo", "build", "--quiet", *what], cwd=code, env=environment, check=True)
@@ -78,9 +79,9 @@ def git(*arguments):
 
 
 def unpack(code):
-    """Writes the code of the version before, with today's contender and a number of its own.
+    """Writes the previous version's code, with today's contender and a separate version number.
 
-    By the number Cargo keeps what it builds of either version apart, and builds nothing of today's again.
+    The number lets Cargo keep the builds apart, so it rebuilds nothing of today's.
     """
     found = git("cat-file", "-e", f"{COMMIT}^{{commit}}")
     if found.returncode:
@@ -96,7 +97,7 @@ def unpack(code):
         shutil.copy2(ROOT / name, code / place)
     (code / "tests/testkit/src/lib.rs").write_text(LIBRARY)
     (code / "tests/testkit/Cargo.toml").write_text(MANIFEST)
-    # In the version before it was an example of the recipes.
+    # In the previous version it was an example of the recipes.
     recipes = code / "recipes/Cargo.toml"
     recipes.write_text(recipes.read_text().replace(MANIFEST[MANIFEST.index("[[example]]"):].replace("../versions", "../tests/versions"), ""))
     for name in ("Cargo.toml", "Cargo.lock"):
@@ -106,13 +107,13 @@ def unpack(code):
 
 
 def stale(code):
-    """Returns true if the version before is not built, or with another contender."""
+    """Returns true if the previous version is not built, or with another contender."""
     is_same = lambda name, place: (code / place).exists() and (code / place).read_bytes() == (ROOT / name).read_bytes()
     return not (code / "target/version_contender").exists() or not all(is_same(*files) for files in CONTENDER.items())
 
 
 def both_versions(target):
-    """Builds both versions; returns a folder of programs for each."""
+    """Builds both versions. Returns a folder of programs for each."""
     code = target / "versions" / COMMIT
     today = target / "versions/today"
     if stale(code):
@@ -128,12 +129,12 @@ def both_versions(target):
 # Servers and clients.
 
 
-# All that were started: none outlives this program.
+# All started servers, so that none outlives this program.
 SERVERS = []
 
 
 class Server(Lockkeeper):
-    """A server of one version, which another one may follow in the same folder and at the same port."""
+    """A server of one version, which another can replace on the same data and port."""
 
     def __init__(self, folder, programs, longest="60s"):
         super().__init__(folder)
@@ -152,7 +153,7 @@ class Server(Lockkeeper):
         ]
 
     def replace(self, programs, kill=False):
-        """Ends the server, in order or by a kill, and starts that of a version in its place."""
+        """Ends the server, cleanly or by a kill, and starts another version in its place."""
         self.end(kill)
         self.version = programs
         self.start()
@@ -163,7 +164,7 @@ class Server(Lockkeeper):
 
 
 def run(programs, url, *arguments, status=0):
-    """Runs the command of a version, and returns what it prints."""
+    """Runs a version's command and returns its output."""
     command = [str(programs / "lockkeeper"), *arguments[:1], "--url", url, *arguments[1:]]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     expect(done.returncode == status, f"{command} ends with {done.returncode}: {done.stdout}{done.stderr}")
@@ -171,7 +172,7 @@ def run(programs, url, *arguments, status=0):
 
 
 class Process:
-    """A contender, or a holder, of one version."""
+    """A contender or a holder of one version."""
 
     def __init__(self, version, programs, *arguments):
         self.version = version
@@ -186,7 +187,7 @@ class Process:
         self.lines.put("")
 
     def says(self):
-        """Returns its next line. One that waits for ever, as behind a lock that nobody holds, is a failure."""
+        """Returns its next line. Fails if it waits forever, for example behind a lock without a holder."""
         try:
             line = self.lines.get(timeout=PATIENCE)
         except queue.Empty:
@@ -208,7 +209,7 @@ class Process:
 
 
 class Contenders:
-    """Two contenders of each version, for locks of all recipes at one store."""
+    """Two contenders of each version, for locks of all recipes on one store."""
 
     def __init__(self, versions, url, gates, count=2):
         self.all = [
@@ -220,7 +221,7 @@ class Contenders:
             expect(contender.says() == "ready", "a contender does not start")
 
     def figures(self, order):
-        """Returns the sums of all, and the grants of each version."""
+        """Returns the sums of all, and each version's grants."""
         for contender in self.all:
             contender.tell(order)
         sums, grants = {}, {}
@@ -234,7 +235,7 @@ class Contenders:
         return sums, grants
 
     def progress(self, seconds):
-        """Waits, and returns the grants of each version meanwhile, which are not none."""
+        """Waits, and returns each version's grants in that time. None may be zero."""
         _, before = self.figures("count")
         time.sleep(seconds)
         _, after = self.figures("count")
@@ -253,7 +254,7 @@ class Contenders:
 
 
 def assert_free(versions, url):
-    """Fails unless nobody holds the contenders' locks or waits for them, for the commands of both versions."""
+    """Checks with both versions' commands that the contenders' locks have no holders and no waiters."""
     for programs in versions.values():
         for lock in (["/mutex-0"], ["/mutex-1"], ["--exclusive", "/rwlock"], ["--permits", "3/3", "/semaphore"]):
             run(programs, url, "run", "--try", *lock, "--", "true")
@@ -277,7 +278,7 @@ echo "$LOCKKEEPER_TOKEN" >"$0"
 
 
 def commands(versions, url, folder, is_ours):
-    """The command of both versions: run, elect, who, locks and bench."""
+    """Both versions' commands: run, elect, who, locks and bench."""
     token = folder / "token"
     token.write_text("0\n")
     turns = [programs for programs in versions.values() for _ in range(4)]
@@ -301,7 +302,7 @@ def commands(versions, url, folder, is_ours):
 
 
 def on_servers(versions, folder, options):
-    """Clients of both versions on a server of each, and on a ZooKeeper."""
+    """Clients of both versions on each version's server and on a ZooKeeper."""
     seconds = options.seconds
     for version, programs in versions.items():
         place = folder / f"server-{version}"
@@ -335,7 +336,7 @@ def record(programs, url):
 
 def assert_recorded(programs, url):
     run(programs, url, "run", "--permits", "2/5", "/quota", "--", "true")
-    # With another number it is refused, and a run of this period is over.
+    # Another number is refused, and this period's run is already done.
     command = [str(programs / "lockkeeper"), "run", "--url", url, "--permits", "2/4", "/quota", "--", "true"]
     refused = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     expect(refused.returncode != 0 and "5" in refused.stderr, f"the number of permits is kept: {refused}")
@@ -343,7 +344,7 @@ def assert_recorded(programs, url):
 
 
 def folders(versions, folder, options):
-    """A data folder passes from version to version, each time with holders and contenders of both that live on."""
+    """Moves data directories between versions, each time with surviving holders and contenders of both."""
     server = Server(folder, versions[OLD])
     server.start()
     record(versions[OLD], server.url)
@@ -379,11 +380,11 @@ def folders(versions, folder, options):
 
 
 def backups(versions, folder, _):
-    """A backup of each version, made of a running server and restored by the other one."""
+    """Restores each version's backup of a running server with the other version."""
     for made, restored in ((OLD, NEW), (NEW, OLD)):
         place = folder / f"of-{made}"
         place.mkdir()
-        # A restored store admits no session before the longest timeout of the original's clients has passed.
+        # A restored store admits no session before the longest session timeout of the original has passed.
         server = Server(place, versions[made], longest="4s")
         server.start()
         record(versions[made], server.url)

@@ -1,4 +1,4 @@
-"""What kazoo says: python calls.py HOST:PORT. See record.py."""
+"""Makes kazoo's calls: python calls.py HOST:PORT. See record.py."""
 
 import sys
 import threading

@@ -1,10 +1,10 @@
-"""What a server makes of frames that no client sends. See record.py."""
+"""Sends frames that no client sends. See record.py."""
 
 from wire import (
     Connection, OPEN, acl, create, data, flag, handshake, head, i32, i64, multi, texts,
 )
 
-# Sent after the handshake, on a connection of its own each: name, frame without its length.
+# Sent after the handshake, each on a new connection: a name, and a frame without its length.
 REQUESTS = [
     ("an empty frame", b""),
     ("half a header", i32(1)),
@@ -123,7 +123,7 @@ REQUESTS = [
 
 
 def record(port):
-    """Pairs of a name and a connection."""
+    """Yields names and connections."""
     setup = Connection(port)
     setup.connect()
     setup.call(1, 1, create("/q"))
@@ -151,7 +151,7 @@ def record(port):
 
 
 def after(connection):
-    """Whether the connection is still there: a ping is answered."""
+    """Returns true if the connection still answers a ping."""
     if not connection.closed:
         try:
             connection.call(-2, 11)
@@ -188,7 +188,7 @@ def pipeline(port):
 
 
 def session_of(answer):
-    """Session and password in the answer of a handshake."""
+    """Returns the session and password of a handshake's answer."""
     return int.from_bytes(answer[8:16], "big", signed=True), answer[20:36]
 
 
@@ -234,7 +234,7 @@ def handshakes(port):
 
 
 def again(port):
-    """Coming back to a session: the first connection is closed, whatever the password."""
+    """Returns to a session. The first connection is closed, whatever the password."""
     first = Connection(port)
     session, password = session_of(first.connect())
     first.call(1, 1, create("/q/mine", flags=1))
@@ -253,7 +253,7 @@ def again(port):
     fourth = Connection(port)
     fourth.connect(session=session, password=password)
     fourth.call(1, 3, data("/q/mine") + flag(False))
-    # What changed meanwhile, and what did not.
+    # What has changed since, and what has not.
     watches = texts(["/q", "/q/null", "/q/gone"]) + texts(["/q", "/q/never"])
     fourth.call(-8, 101, i64(1) + watches + texts(["/q", "/q/gone"]))
     while fourth.receive(1) is not None:

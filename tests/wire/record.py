@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Records what real clients and a real ZooKeeper say to each other, for tests/wire.
+"""Records what real clients and a real ZooKeeper send, for tests/wire.
 
     record.py FOLDER [CLASSPATH]
 
-Needs Debian's zookeeper, a JDK, and kazoo in this Python. CLASSPATH is that of another version of
-ZooKeeper. Writes FOLDER/calls.txt and FOLDER/quirks.txt; see README.md.
+Needs Debian's zookeeper, a JDK, and kazoo in this Python. CLASSPATH selects another version of ZooKeeper. Writes
+FOLDER/calls.txt and FOLDER/quirks.txt, which README.md describes.
 """
 
 import pathlib
@@ -23,7 +23,7 @@ from servers import JARS, ZooKeeper, word
 
 
 class Wire:
-    """Carries frames between clients and a server, and writes them down."""
+    """Carries frames between clients and a server, and records them."""
 
     def __init__(self, server):
         self.server = server

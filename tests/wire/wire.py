@@ -1,4 +1,4 @@
-"""Frames of ZooKeeper by hand: what no client sends. See record.py."""
+"""ZooKeeper frames made by hand, which no client sends. See record.py."""
 
 import socket
 import struct
@@ -19,7 +19,7 @@ def flag(value):
 
 
 def data(value):
-    """Bytes or text, or a null."""
+    """Bytes, text or a null."""
     if value is None:
         return i32(-1)
     if isinstance(value, str):
@@ -59,7 +59,7 @@ def handshake(session=0, password=b"\0" * 16, seen=0, read_only=False, timeout=1
 
 
 class Connection:
-    """A connection, and what went over it: pairs of a direction and a frame with its length."""
+    """A connection and its traffic: pairs of a direction and a frame with its length."""
 
     def __init__(self, port):
         self.socket = socket.create_connection(("127.0.0.1", port))
@@ -74,7 +74,7 @@ class Connection:
         self.socket.sendall(raw)
 
     def receive(self, seconds=10):
-        """The next frame's body; None when the server has closed the connection, or says nothing."""
+        """Returns the next frame's body, or None if the server closes the connection or stays silent."""
         self.socket.settimeout(seconds)
         try:
             length = self.exactly(4)
