@@ -21,7 +21,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def faults_of_picture(family, text, svg, units):
-    """Yields what is wrong with the picture of these lines."""
+    """Yields the faults of a picture of these lines."""
     picture = xml.etree.ElementTree.fromstring(svg)
     bars = [bar for bar in picture.iter(f"{SVG}rect") if (bar.get("class") or "").startswith("bar")]
     titles = [bar.find(f"{SVG}title").text for bar in bars]
@@ -73,7 +73,7 @@ def faults():
 
 
 def faults_of_soak(file):
-    """Yields what is wrong with the pictures of a soak."""
+    """Yields the faults of a soak's pictures."""
     for name, svg in soak_plots.draw(file.read_text()).items():
         picture = xml.etree.ElementTree.fromstring(svg)
         if not list(picture.iter(f"{SVG}polyline")):

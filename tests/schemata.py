@@ -494,7 +494,7 @@ def base_of_change():
 
 
 def touched(base):
-    """Returns the mutants of each part whose lines differ from those of a commit."""
+    """Returns the mutants of each part whose lines differ from a commit."""
     found = {}
     for what, part in PARTS.items():
         # Tests and comments have no mutants, so changes in them need no build of the tool.

@@ -41,7 +41,7 @@ use crate::runtime::splitmix::Random;
 pub struct EnsembleOptions {
     /// The tick of the ensemble. The leader pings twice per tick.
     pub tick: Duration,
-    /// Ticks of silence after which a leader and a follower give up on each other.
+    /// Ticks of silence until a leader and a follower give up on each other.
     pub sync_limit: u32,
     /// Shortest and longest session timeout.
     pub session_timeouts: (Duration, Duration),

@@ -20,7 +20,7 @@ pub struct Time(Arc<Inner>);
 struct Inner {
     start: Instant,
     hosts: Mutex<Vec<Host>>,
-    /// Nanoseconds since the start up to which all running clocks have advanced.
+    /// Nanoseconds since the start that all running clocks have reached.
     synced: AtomicU64,
 }
 

@@ -18,7 +18,7 @@ use crate::common::*;
 const PERMITS: u32 = 2;
 const HELD: &str = "/program/held";
 const AWAITED: &str = "/program/awaited";
-/// An election in which the client serves with [`Election::run`].
+/// An election that the client serves with [`Election::run`].
 const SERVED: &str = "/program/served";
 /// A lock that a stream has yielded before it waits for more.
 const YIELDED: &str = "/program/yielded";

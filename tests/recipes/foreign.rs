@@ -81,7 +81,7 @@ const READER: &str = "01234567-89ab-4cde-8f01-23456789abcd-__READ__";
 
 type Writer = JoinHandle<Result<WriteGuard, LockError>>;
 
-/// Returns a waiting writer of ours, after its first event.
+/// Returns our waiting writer, after its first event.
 async fn waiting_writer(world: &World) -> (Writer, LockEvents) {
     let lock = RwLock::new(&world.client().await, LOCK).unwrap();
     let (sink, mut events) = lock_events();

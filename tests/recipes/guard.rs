@@ -1,4 +1,4 @@
-//! Holding a lock: tokens, release and loss, and what a guard reports.
+//! Holding a lock: tokens, release, loss and the guard's reports.
 
 use std::future::pending;
 use std::time::Duration;

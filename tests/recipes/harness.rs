@@ -1,4 +1,4 @@
-//! Shared machinery, to which a recipe's tests add only the scenario.
+//! Shared machinery. A recipe's tests add only the scenario.
 
 pub(crate) mod cancel;
 pub(crate) mod costs;

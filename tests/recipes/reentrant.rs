@@ -46,7 +46,7 @@ on_every_backend! {
         let (_, owner) = world.owner().await;
         let (outer, inner) = (owner.lock().await.unwrap(), owner.lock().await.unwrap());
         let waiter = world.queue_up(&world.mutex().await).await;
-        // In the order in which they were taken, which is not nested.
+        // In the order they were taken, which is not nested.
         outer.release().await.unwrap();
         assert!(inner.is_held() && owner.is_held() && !waiter.is_finished());
         assert_eq!(world.children().await.len(), 2);

@@ -6,7 +6,7 @@ use testkit::on_every_backend;
 use crate::common::*;
 use crate::harness::costs::{Cost, HAND_OVERS, Queue, assert_flat, cost, quiet, sizes};
 
-/// A queue in which each has seen its place, after a first hand-over.
+/// A queue after a first hand-over. Each has seen its place.
 async fn queue(client: &Client, waiters: usize) -> Queue<Guard> {
     let mutex = Mutex::new(client, LOCK).unwrap();
     let held = vec![mutex.lock().await.unwrap()];

@@ -253,7 +253,7 @@ def again(port):
     fourth = Connection(port)
     fourth.connect(session=session, password=password)
     fourth.call(1, 3, data("/q/mine") + flag(False))
-    # What has changed since, and what has not.
+    # Changed and unchanged znodes.
     watches = texts(["/q", "/q/null", "/q/gone"]) + texts(["/q", "/q/never"])
     fourth.call(-8, 101, i64(1) + watches + texts(["/q", "/q/gone"]))
     while fourth.receive(1) is not None:

@@ -305,7 +305,7 @@ impl State {
         let _ = self.transmit(member, connection);
     }
 
-    /// Writes what the socket accepts. Returns true if it is full, and `None` once the connection is over.
+    /// Writes until the socket is full, and returns true then. `None` once the connection is over.
     pub(super) fn transmit(&mut self, member: usize, connection: u64) -> Option<bool> {
         let it = self.members[member].connections.get_mut(&connection)?;
         let is_blocked = it.write();
@@ -532,7 +532,7 @@ impl Connection {
         }
     }
 
-    /// Writes what the socket accepts. Returns true if it is full.
+    /// Writes until the socket is full, and returns true then.
     fn write(&mut self) -> bool {
         while !self.greeting.is_empty() {
             match self.socket.write(&self.greeting) {

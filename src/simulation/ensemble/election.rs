@@ -33,7 +33,7 @@ impl State {
         leaders.max_by_key(|member| self.members[*member].epoch)
     }
 
-    /// Does what is due at each running member.
+    /// Runs each member's due work.
     pub(super) fn step(&mut self) {
         for member in 0..self.members.len() {
             if !self.runs(member) {

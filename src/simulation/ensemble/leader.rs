@@ -168,7 +168,7 @@ impl State {
         Some(follower)
     }
 
-    /// Commits what a majority has accepted.
+    /// Commits entries that a majority has accepted.
     pub(super) fn advance(&mut self, member: usize) {
         let majority = self.majority();
         let own = self.members[member].log.len();

@@ -7,7 +7,7 @@ use testkit::on_every_backend;
 use super::*;
 use crate::harness::costs::{Cost, HAND_OVERS, Queue, assert_flat, cost, sizes};
 
-/// A line in which each candidate has seen its place, after a first hand-over.
+/// A line after a first hand-over. Each candidate has seen its place.
 async fn line(client: &Client, candidates: usize) -> Queue<Leadership> {
     let election = Election::new(client, LOCK).unwrap();
     let held = vec![election.campaign("same").await.unwrap()];

@@ -1,4 +1,4 @@
-//! Scenarios in which our recipes and another library's contend for one path. They are the same for each library.
+//! Our recipes and another library's contend for one path. The scenarios are the same for each library.
 
 pub(crate) mod election;
 pub(crate) mod mutex;

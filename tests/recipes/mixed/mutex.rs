@@ -125,7 +125,7 @@ pub(crate) async fn the_dead_hand_over(world: &World, process: Process, mut next
     assert!(world.children().await.is_empty());
 }
 
-/// A holder of ours reports that it is still working, and waiters keep waiting.
+/// Our holder reports that it is still working, and waiters keep waiting.
 pub(crate) async fn a_busy_holder_keeps_them_out(world: &World, mut theirs: Contender) {
     let guard = world.mutex().await.lock().await.unwrap();
     let inside = enter(world, As::Only, guard.path(), guard.fencing_token()).await;

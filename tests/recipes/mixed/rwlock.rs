@@ -137,7 +137,7 @@ pub(crate) async fn a_writer_is_always_alone(
     assert!(world.children().await.is_empty());
 }
 
-/// A writer of ours becomes a reader and keeps its place. Readers behind it get in, but no writer.
+/// Our writer becomes a reader and keeps its place. Readers behind it get in, but no writer.
 pub(crate) async fn our_downgrade_keeps_the_place(
     world: &World,
     process: &Process,
@@ -164,7 +164,7 @@ pub(crate) async fn our_downgrade_keeps_the_place(
     assert_eq!(order[3].0, last);
 }
 
-/// A reader of ours becomes the writer only if no contender of theirs holds or waits.
+/// Our reader becomes the writer only if no contender of theirs holds or waits.
 pub(crate) async fn our_upgrade_is_for_the_sole_holder(
     world: &World,
     process: &Process,

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use super::gate::Gate;
 use super::*;
 
-/// Returns a reader behind a gate that is about to convert because it is alone, and its attempt.
+/// Returns the only reader, which is about to convert behind a gate, and its attempt.
 async fn about_to_convert(
     gate: &Gate,
     world: &World,

@@ -12,7 +12,7 @@ const PERMITS_HELD: u32 = 3;
 /// The measured hand-overs and two before, with enough waiters left at each.
 const ALL_HAND_OVERS: usize = HAND_OVERS + 2;
 
-/// A queue in which each has seen its place, after a first hand-over.
+/// A queue after a first hand-over. Each has seen its place.
 async fn queue(client: &Client, waiters: usize) -> Queue<Permit> {
     let semaphore = Semaphore::new(client, QUOTA, PERMITS_HELD).unwrap();
     let mut held = Vec::new();
