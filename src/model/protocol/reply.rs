@@ -70,6 +70,7 @@ pub enum Reply<W = Watcher, P = PersistentWatcher> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Predecessor<W = Watcher> {
+    /// No entry blocks this one, so it holds.
     Clear,
     /// The nearest blocking entry. Its deletion, and no other event, is already being watched.
     Blocked {
