@@ -106,12 +106,12 @@ class Row:
         if self.ratio() is None:
             return [self.name, self.goal(), "not measured", "", "", ""]
         verdict = "met" if self.is_met() else "**missed**"
-        return [self.name, self.goal(), self.measured(), verdict, self.beside(), floor(self.ours[0])]
+        return [self.name, self.goal(), self.measured(), verdict, self.compared(), floor(self.ours[0])]
 
     def measured(self):
         return f"{self.ratio():.2f} ×"
 
-    def beside(self):
+    def compared(self):
         return f"{number(self.ours[1])} {self.unit}, {self.of} {number(self.theirs[1])}"
 
 
@@ -122,9 +122,9 @@ class Call(Row):
         super().__init__(name, ours, lock, bound, True, "µs", "without" if "hand-over" in name else "`lock`")
         self.by_hand = by_hand
 
-    def beside(self):
+    def compared(self):
         by_hand = f", by hand {number(self.by_hand[1])}" if self.by_hand else ""
-        return super().beside() + by_hand
+        return super().compared() + by_hand
 
 
 class Limit(Row):
@@ -139,7 +139,7 @@ class Limit(Row):
     def measured(self):
         return f"{number(self.ours[1])} {self.unit}"
 
-    def beside(self):
+    def compared(self):
         return f"{self.of} {number(self.theirs[1])} {self.unit}" if self.theirs else ""
 
 
@@ -226,7 +226,7 @@ def memory_rows(runs):
     ]
 
 
-HEAD = ["", "goal", "measured", "", "beside", "floor of its rounds"]
+HEAD = ["", "goal", "measured", "", "compared with", "floor of its rounds"]
 
 
 def table(rows):

@@ -44,7 +44,7 @@ impl Instance {
         let client = connect_with(url, options).await?;
         let election = Election::new(&client, "/example/election")?;
         let state = election.state();
-        // What others see of the leader, for example its address.
+        // The data of the leader that others see, for example its address.
         let name = name.to_owned();
         let data = name.clone();
         // `run` campaigns again after each loss, and returns only when the work is done.

@@ -47,7 +47,7 @@ pub(crate) struct Dashboard {
     /// Address of the page
     #[arg(long, value_name = "ADDRESS", value_parser = values::address, default_value = "127.0.0.1:2180")]
     listen: SocketAddr,
-    /// A name under which browsers reach the page, beside addresses and localhost; can be given several times
+    /// A name under which browsers reach the page, in addition to addresses and localhost; can be given several times
     #[arg(long = "dashboard-host", value_name = "NAME", value_parser = values::host)]
     hosts: Vec<String>,
     /// Lets the page's user ask for locks and take them away, with the token of the URL

@@ -133,7 +133,7 @@ fn serve(
     drop(metrics);
     // Drops the server tasks' handles of the store, so its log is closed before we say so.
     drop(runtime);
-    info!("drained; the store is closed in order");
+    info!("drained, the store is closed in order");
     Ok(())
 }
 
@@ -209,7 +209,7 @@ impl Life<'_> {
             .run(&server, control, &mut signals, &store, dashboard, files)
             .await?;
         notify::stopping();
-        info!(%reason, "draining; a second signal stops the server at once");
+        info!(%reason, "draining, a second signal stops the server immediately");
         let drained = async {
             // This is the last handle, because the tasks of `lockkeeper admin` have ended.
             if let Some(server) = Arc::into_inner(server) {

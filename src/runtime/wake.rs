@@ -9,7 +9,7 @@ use std::task::Waker;
 /// Do not hold a lock: the task may run, or be dropped, in place.
 pub fn wake(waker: Waker) {
     if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-        tracing::error!("a waker panicked; its task may never be polled again");
+        tracing::error!("a waker panicked, so its task may never be polled again");
     }
 }
 

@@ -135,7 +135,7 @@ async fn tells(name: &str, watcher: &mut PersistentWatcher, expected: &[&str]) {
     let mut told = Vec::new();
     while told.len() < expected.len() {
         let event = in_time(name, watcher.changed()).await;
-        // It is told of the session's states, too.
+        // It receives the session's states, too.
         if event.event_type != EventType::Session {
             told.push(format!("{} {}", event.event_type, event.path));
         }

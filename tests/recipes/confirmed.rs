@@ -59,7 +59,7 @@ struct Remover {
 struct Removal {
     own: ZnodePath,
     ahead: ZnodePath,
-    /// What is created in place of the entry ahead.
+    /// The znode created in place of the entry ahead.
     instead: Option<CreateMode>,
 }
 

@@ -538,7 +538,7 @@ async fn a_reconnection_keeps_the_time_and_a_new_session_starts_it_anew() {
     store.advance(ms(900)).await;
     store.disconnect(&client);
     store.advance(ms(600)).await;
-    // The warden does not report what it could not read again.
+    // The warden does not report holders that it could not read again.
     assert_eq!(unread(&mut reports).await, [""; 0]);
     store.reconnect(&client);
     store.settle().await;

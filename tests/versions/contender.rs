@@ -1,4 +1,4 @@
-//! A client of one version, beside clients of another: contends for locks of each recipe and checks exclusion and tokens,
+//! A client of one version, next to clients of another: contends for locks of each recipe and checks exclusion and tokens,
 //! or holds one lock. tests/versions/run.py builds it in the code of each version and drives it by its stdin.
 
 use std::error::Error;

@@ -119,7 +119,7 @@ impl Schedule {
         warn!(
             reason = failure.text,
             retry_seconds = pause.as_secs(),
-            "no backup was made; the store goes on"
+            "no backup was made, the store is not affected"
         );
         pause
     }

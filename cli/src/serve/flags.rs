@@ -42,7 +42,7 @@ pub(crate) struct Flags {
     /// [default: none]
     #[arg(long, value_name = "ADDRESS", value_parser = values::address, help_heading = "Dashboard")]
     pub(crate) dashboard: Option<SocketAddr>,
-    /// A name under which browsers reach the page, beside addresses and localhost; can be given several times
+    /// A name under which browsers reach the page, in addition to addresses and localhost; can be given several times
     #[arg(long, value_name = "NAME", value_parser = values::host, help_heading = "Dashboard")]
     pub(crate) dashboard_host: Vec<String>,
     /// Lets the page's users ask for locks and take them away, with the token

@@ -56,7 +56,7 @@ fn end_on_panic() {
             place,
             reason,
             %backtrace,
-            "internal error: the process aborts; please report this"
+            "internal error, the process aborts, please report this"
         );
         std::process::abort();
     }));

@@ -291,7 +291,7 @@ fn one_that_a_kill_cuts_short_is_none_and_goes_at_the_next_start() {
 fn without_its_folder_the_store_goes_on_and_the_backups_once_it_is_there() {
     let folder = TempFolder::short();
     let server = Server::start(&mut serve_with_backups(&folder, "1s", "2"));
-    let line = server.logs("no backup was made; the store goes on");
+    let line = server.logs("no backup was made, the store is not affected");
     assert!(line.contains("No such file or directory"), "{line}");
     let zxid = create(&server, "/a", "kept");
     let failures = r#"lockkeeper_backup_failures_total{reason="folder"}"#;

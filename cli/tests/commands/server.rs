@@ -33,7 +33,7 @@ pub(crate) fn ended_well(ended: &Ended) {
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
     assert_eq!(ended.more, "", "{ended:?}");
     assert!(
-        ended.log.contains("drained; the store is closed in order"),
+        ended.log.contains("drained, the store is closed in order"),
         "{ended:?}"
     );
 }

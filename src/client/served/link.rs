@@ -216,8 +216,7 @@ impl Link {
     fn give_up(self: &Arc<Self>) {
         self.drive(|inner, _| inner.session.give_up());
         // The panic hook has reported the panic. Catch another one, because the subscriber may be what panics.
-        let ended =
-            || tracing::error!(host = %self.hosts(), "a delivery panicked; its session has ended");
+        let ended = || tracing::error!(host = %self.hosts(), "a delivery panicked, so its session has ended");
         let _ = catch_unwind(AssertUnwindSafe(ended));
     }
 

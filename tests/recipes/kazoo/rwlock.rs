@@ -12,7 +12,7 @@ beside_others! {
         a_queue_is_served_in_order(&world, &kazoo(&world), RENAMED).await;
     }
 
-    // Also under kazoo's own names, because `__lock__` keeps all of ours out.
+    // Also under kazoo's own names, because `__lock__` keeps all our entries out.
     async fn a_writer_is_alone(world: World, sides in [RENAMED, ["read", "write"]]) {
         world.make(LOCK).await;
         a_writer_is_always_alone(&world, &kazoo(&world), sides).await;

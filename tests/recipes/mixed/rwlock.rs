@@ -46,7 +46,7 @@ pub(crate) async fn write(world: &World, guard: WriteGuard) {
     guard.release().await.unwrap();
 }
 
-/// A writer of ours holds, with readers and writers of both sides behind it. All readers up to the next writer share
+/// Our writer holds, with readers and writers of both sides behind it. All readers up to the next writer share
 /// the lock.
 pub(crate) async fn a_queue_is_served_in_order(
     world: &World,

@@ -101,7 +101,7 @@ on_every_backend! {
         let ground = Ground::new(env, 3).await;
         let semaphore = ground.semaphore().await;
         let client = semaphore.client();
-        // Creates the parents, and shows what the store supports.
+        // Creates the parents, and detects the features of the store.
         let _held = semaphore.acquire().await.unwrap();
         if !counts {
             // Otherwise ZooKeeper would remove the empty queue, a container, between two requests.

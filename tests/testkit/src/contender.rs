@@ -41,7 +41,7 @@ pub async fn wait(
     }
 }
 
-/// What a contender does while it holds its locks.
+/// The action of a contender that holds its locks.
 pub trait Stays: Send {
     /// Holds the guard for a while. Returns it unless it is lost.
     fn stay(

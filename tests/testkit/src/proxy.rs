@@ -135,7 +135,7 @@ struct Shared {
     kind: Kind,
 }
 
-/// What a proxy forwards.
+/// The protocol that a proxy forwards.
 enum Kind {
     /// Frames of ZooKeeper's protocol.
     Frames,
@@ -280,7 +280,7 @@ impl Proxy {
         self.change(|wire| wire.hold_requests = true);
     }
 
-    /// Holds back what the server sends, until [`mend`](Self::mend).
+    /// Holds back the bytes that the server sends until [`mend`](Self::mend).
     pub fn hold_replies(&self) {
         self.change(|wire| wire.hold_replies = true);
     }

@@ -62,7 +62,7 @@ on_stores! {
         let script = ["sh", "-c", "echo run >>runs; echo ran"];
         let fleet: Vec<_> = (0..20)
             .map(|number| {
-                // A few only try, and are told if another runs.
+                // A few only try, and learn if another runs.
                 let options: &[&str] = if number % 5 == 0 { &["--try"] } else { &[] };
                 let mut command = once_per(&store, "1h", options, &script);
                 command.stdout(Stdio::piped()).stderr(Stdio::piped());
