@@ -20,7 +20,7 @@ use status::DEFAULT_TICK;
 pub use status::{SessionStatus, pending_cleanups};
 pub use store_id::read_or_create_store_id;
 
-use crate::model::entry::{Entered, EntryKey, NewEntry, Turn};
+use crate::model::entry::{Enqueued, EntryKey, NewEntry, PredecessorWatch};
 #[cfg(feature = "test-util")]
 use crate::model::error::Error;
 use crate::model::error::Result;
@@ -80,14 +80,14 @@ pub trait Backend: Send + Sync + fmt::Debug + 'static {
 /// Queues of a store in this process. A session accesses their entries by reference, without requests.
 pub trait LocalQueues {
     /// Joins a queue. Returns `None` without side effects if a request must be sent instead.
-    fn enter(&self, entry: NewEntry<'_>) -> Option<Entered>;
+    fn enter(&self, entry: NewEntry<'_>) -> Option<Enqueued>;
 
     /// Deletes an entry. Returns false without side effects if [`Request::Delete`] or [`Request::Withdraw`] must be
     /// sent instead.
     fn leave(&self, entry: EntryKey, reason: DeleteReason) -> bool;
 
     /// Disarms the watch by which an entry waits for its turn.
-    fn forget(&self, turn: &Turn);
+    fn cancel_watch(&self, turn: &PredecessorWatch);
 
     /// Returns true if an entry exists. After false, send [`Request::Exists`] to be certain.
     fn has_entry(&self, entry: EntryKey) -> bool;

@@ -15,8 +15,6 @@ mod connection;
 )]
 mod durable;
 mod embedded;
-#[cfg(any(test, feature = "server"))]
-mod facts;
 mod file;
 #[cfg(feature = "simulation")]
 pub(crate) mod fuzz;
@@ -44,6 +42,8 @@ mod sessions;
 )]
 mod stalls;
 mod state;
+#[cfg(any(test, feature = "server"))]
+mod stats;
 #[cfg(test)]
 mod tests;
 mod unread;
@@ -61,10 +61,10 @@ pub use self::options::StoreOptions;
 
 #[cfg(feature = "server")]
 pub(crate) use self::{
-    connection::{Ask, AuditedChange, Connection, Follower},
-    facts::{Listed, NotAdmitting, Room},
+    connection::{AuditedChange, Connection, Follower, SessionRequest},
     outbox::{Ending, Message, Taken},
     remote::Remote,
+    stats::{Listed, NotAdmitting, Room},
 };
 
 use self::durable::Files;

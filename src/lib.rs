@@ -48,7 +48,7 @@ pub use client::target::Target;
 pub use engine::Durability;
 pub use engine::{Store, StoreOptions};
 pub use model::acl::Acl;
-pub use model::entry::{Entered, EntryKey, NewEntry, Place, Turn, ZnodeHandle};
+pub use model::entry::{EnqueueMode, Enqueued, EntryKey, NewEntry, PredecessorWatch, ZnodeHandle};
 pub use model::error::{Error, Result, TargetError};
 pub use model::identity::Secret;
 pub use model::path::ZnodePath;

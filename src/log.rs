@@ -49,7 +49,7 @@ mod writer;
 
 pub(crate) use self::codec::Record;
 pub(crate) use self::disk::{Disk, Folder, make_folder};
-pub(crate) use self::durability_barrier::{DurabilityBarrier, Passage};
+pub(crate) use self::durability_barrier::{DurabilityBarrier, DurabilityWait};
 pub(crate) use self::lock::Lock;
 #[cfg(feature = "simulation")]
 pub(crate) use self::open::wait_to_open;

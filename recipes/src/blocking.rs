@@ -62,7 +62,7 @@ pub use observe::{
     Iter, LockChanges, Snapshots, iter, list_locks, lock_queue, lock_queue_part, observe,
     observe_locks, queue,
 };
-pub use once_per::{OncePer, Run, Turn};
+pub use once_per::{Attempt, OncePer, Run};
 pub use reentrant::{Owner, ReentrantMutex};
 pub use revocation::Revoker;
 pub use rwlock::RwLock;

@@ -180,7 +180,7 @@ pub use metadata::LockMetadata;
 pub use mutex::Mutex;
 pub use names::LockKind;
 pub use observe::{QueueEntry, Snapshots, observe, queue};
-pub use once_per::{OncePer, Run, Turn};
+pub use once_per::{Attempt, OncePer, Run};
 pub use options::LockOptions;
 pub use path::{IntoLockPath, LockPath};
 pub use reentrant::{Owner, ReentrantGuard, ReentrantMutex};

@@ -47,8 +47,8 @@ const RECORD: &str = ":last-run";
 ///   Choose the period slightly shorter than the cron interval, for example 55 minutes for an hour.
 /// - **Only a finished run counts.** If a [`Run`] is dropped or its process dies, the next process that asks runs the
 ///   job. If a failed job should not be repeated in this period, call [`Run::finish`] anyway.
-/// - **If another process is running the job**, [`try_begin`](Self::try_begin) immediately returns [`Turn::Running`].
-///   [`begin`](Self::begin) waits for that run. It then returns [`Turn::NotDue`], or [`Turn::Due`] if the other process
+/// - **If another process is running the job**, [`try_begin`](Self::try_begin) immediately returns [`Attempt::Running`].
+///   [`begin`](Self::begin) waits for that run. It then returns [`Attempt::NotDue`], or [`Attempt::Due`] if the other process
 ///   died.
 /// - **Only the server's clock counts.** If it jumps forward, also by a failover, a run may start too early by that
 ///   much. If it jumps back, the next run is late by that much, but by at most one period after the jump was noticed.
@@ -64,7 +64,7 @@ pub struct OncePer {
 #[derive(Debug)]
 #[non_exhaustive]
 #[must_use = "a turn that is dropped is given up"]
-pub enum Turn<R = Run> {
+pub enum Attempt<R = Run> {
     /// The job is due, and this process runs it.
     Due(R),
     /// Another process is running it, or holds or waits for its lock.
@@ -78,7 +78,7 @@ pub enum Turn<R = Run> {
     },
 }
 
-impl<R> Turn<R> {
+impl<R> Attempt<R> {
     /// Returns the run, if the job is due.
     pub fn due(self) -> Option<R> {
         match self {
@@ -87,11 +87,11 @@ impl<R> Turn<R> {
         }
     }
 
-    pub(crate) fn map<S>(self, of: impl FnOnce(R) -> S) -> Turn<S> {
+    pub(crate) fn map<S>(self, of: impl FnOnce(R) -> S) -> Attempt<S> {
         match self {
-            Self::Due(run) => Turn::Due(of(run)),
-            Self::Running => Turn::Running,
-            Self::NotDue { since_end, due_in } => Turn::NotDue { since_end, due_in },
+            Self::Due(run) => Attempt::Due(of(run)),
+            Self::Running => Attempt::Running,
+            Self::NotDue { since_end, due_in } => Attempt::NotDue { since_end, due_in },
         }
     }
 }
@@ -132,7 +132,7 @@ impl OncePer {
     ///
     /// # Errors
     /// Same as [`Mutex::try_lock`].
-    pub async fn try_begin(&self) -> Result<Turn> {
+    pub async fn try_begin(&self) -> Result<Attempt> {
         self.try_begin_with(LockOptions::new()).await
     }
 
@@ -140,24 +140,24 @@ impl OncePer {
     ///
     /// # Errors
     /// Same as [`Mutex::try_lock_with`].
-    pub async fn try_begin_with(&self, mut options: LockOptions) -> Result<Turn> {
+    pub async fn try_begin_with(&self, mut options: LockOptions) -> Result<Attempt> {
         let deadline = options.start(self.mutex.client());
         let attempt = async {
             match self.mutex.try_lock_with(options).await? {
                 Some(guard) => self.turn(guard).await,
-                None => Ok(Turn::Running),
+                None => Ok(Attempt::Running),
             }
         };
         deadline.run(self.path(), self.path(), attempt).await
     }
 
-    /// Starts a run if the job is due. Waits while another process has the lock, and never returns [`Turn::Running`].
+    /// Starts a run if the job is due. Waits while another process has the lock, and never returns [`Attempt::Running`].
     ///
     /// Cancel safe: a dropped wait leaves the queue.
     ///
     /// # Errors
     /// Same as [`Mutex::lock`].
-    pub async fn begin(&self) -> Result<Turn> {
+    pub async fn begin(&self) -> Result<Attempt> {
         self.begin_with(LockOptions::new()).await
     }
 
@@ -165,7 +165,7 @@ impl OncePer {
     ///
     /// # Errors
     /// Same as [`Mutex::lock_with`].
-    pub async fn begin_with(&self, mut options: LockOptions) -> Result<Turn> {
+    pub async fn begin_with(&self, mut options: LockOptions) -> Result<Attempt> {
         let deadline = options.start(self.mutex.client());
         let wait = async {
             let guard = self.mutex.lock_with(options).await?;
@@ -177,7 +177,7 @@ impl OncePer {
     }
 
     /// Reads the record under the lock. A record that was read earlier could be outdated.
-    async fn turn(&self, guard: Guard) -> Result<Turn> {
+    async fn turn(&self, guard: Guard) -> Result<Attempt> {
         let reads = [guard.path(), &self.record].map(|path| ReadOp::GetData(path.clone()));
         let answers = retry(|| guard.session().multi_read(reads.clone())).await?;
         let [entry, record] = &answers[..] else {
@@ -200,7 +200,7 @@ impl OncePer {
             began_ms: now_ms,
         };
         let Some(due_in) = last.and_then(|last| last.due_in(now_ms, self.period)) else {
-            return Ok(Turn::Due(run));
+            return Ok(Attempt::Due(run));
         };
         let since_end = last.map_or(0, |last| now_ms.saturating_sub(last.ended_ms));
         if since_end < 0 {
@@ -209,7 +209,7 @@ impl OncePer {
             run.write_record().await?;
         }
         run.guard.release().await?;
-        Ok(Turn::NotDue {
+        Ok(Attempt::NotDue {
             since_end: millis(since_end),
             due_in,
         })

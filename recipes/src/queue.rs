@@ -28,7 +28,7 @@ pub(crate) use contenders::{
     list_queue, looks_taken,
 };
 pub(crate) use grant::Grant;
-pub(crate) use local::{Attempt, LocalEntry};
+pub(crate) use local::{LocalAttempt, LocalEntry};
 #[cfg(feature = "simulation")]
 pub(crate) use order::{MarkerReading, Predecessors, ReleaseMarker, blocks};
 pub(crate) use order::{count_holders, holding, is_shared};

@@ -4,7 +4,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use lockkeeper_store::{Client, Place, Session, ZnodeHandle};
+use lockkeeper_store::{Client, EnqueueMode, Session, ZnodeHandle};
 use tokio::task::coop;
 
 use crate::deadline::CallDeadline;
@@ -13,7 +13,7 @@ use crate::guard::Guard;
 use crate::metadata::EntryData;
 use crate::names::Kind;
 use crate::options::LockOptions;
-use crate::queue::{Attempt, Grant, LocalEntry, Queue, Waiter, looks_taken};
+use crate::queue::{Grant, LocalAttempt, LocalEntry, Queue, Waiter, looks_taken};
 
 #[derive(Clone, Copy)]
 pub(crate) struct QueueLock<'a> {
@@ -26,10 +26,10 @@ impl QueueLock<'_> {
     pub(crate) async fn acquire(self, mut options: LockOptions) -> Result<Guard> {
         // Makes a loop over free locks yield, as with tokio's locks.
         coop::consume_budget().await;
-        let mut entry = match self.attempt(&options, Place::InTurn(self.kind.blockers()))? {
-            Attempt::Granted(guard) => return Ok(guard),
-            Attempt::Queued(entry) => Some(entry),
-            Attempt::Unsupported => None,
+        let mut entry = match self.attempt(&options, EnqueueMode::Queued(self.kind.blockers()))? {
+            LocalAttempt::Granted(guard) => return Ok(guard),
+            LocalAttempt::Queued(entry) => Some(entry),
+            LocalAttempt::Unsupported => None,
         };
         let deadline = options.start(self.client);
         if let Some(local) = &mut entry
@@ -56,10 +56,10 @@ impl QueueLock<'_> {
 
     pub(crate) async fn try_acquire(self, mut options: LockOptions) -> Result<Option<Guard>> {
         coop::consume_budget().await;
-        let entry = match self.attempt(&options, Place::IfFree(self.kind.blockers()))? {
-            Attempt::Granted(guard) => return Ok(Some(guard)),
-            Attempt::Queued(entry) => Some(entry),
-            Attempt::Unsupported => None,
+        let entry = match self.attempt(&options, EnqueueMode::IfFree(self.kind.blockers()))? {
+            LocalAttempt::Granted(guard) => return Ok(Some(guard)),
+            LocalAttempt::Queued(entry) => Some(entry),
+            LocalAttempt::Unsupported => None,
         };
         let deadline = options.start(self.client);
         Box::pin(self.contend(options, deadline, entry, true)).await
@@ -74,7 +74,7 @@ impl QueueLock<'_> {
     /// Joins a queue in an embedded store, and takes a free lock. There is no await between the entry and the guard, so
     /// no drop can happen in between (invariant 7).
     #[inline(never)] // so that little is moved
-    fn attempt(self, options: &LockOptions, place: Place<'_>) -> Result<Attempt<Guard>> {
+    fn attempt(self, options: &LockOptions, mode: EnqueueMode<'_>) -> Result<LocalAttempt<Guard>> {
         options.check()?;
         let Self {
             client,
@@ -83,7 +83,7 @@ impl QueueLock<'_> {
         } = self;
         let (data, is_reported) = (|at| options.data(at), options.is_reported());
         let hold = self.guard();
-        LocalEntry::enter(client, queue, kind, place, data, is_reported, hold)
+        LocalEntry::enter(client, queue, kind, mode, data, is_reported, hold)
     }
 
     /// Waits with the entry of an attempt, or creates one by a request.

@@ -14,10 +14,10 @@ const TARGET: &str = "lockkeeper::lock";
 
 /// `None` without a subscriber, so that most contenders carry nothing.
 #[derive(Clone)]
-pub(crate) struct Reporter(Option<Box<Outlets>>);
+pub(crate) struct Reporter(Option<Box<EventSinks>>);
 
 #[derive(Clone)]
-struct Outlets {
+struct EventSinks {
     sink: Option<EventSink>,
     /// Disabled unless a subscriber wants it.
     span: Span,
@@ -32,7 +32,7 @@ impl Reporter {
         }
         let span = wait_span(queue, data);
         let meter = Meter::of_wait(queue.kind, queue.session.clock());
-        Self(Some(Box::new(Outlets { sink, span, meter })))
+        Self(Some(Box::new(EventSinks { sink, span, meter })))
     }
 
     #[inline]
@@ -48,7 +48,7 @@ impl Reporter {
         }
         let span = hold_span(session, held, kind, data);
         let meter = Meter::of_hold(kind, session.clock());
-        Self(Some(Box::new(Outlets { sink, span, meter })))
+        Self(Some(Box::new(EventSinks { sink, span, meter })))
     }
 
     #[inline]
@@ -81,7 +81,7 @@ impl Reporter {
     }
 }
 
-impl Outlets {
+impl EventSinks {
     fn report(&self, event: LockEvent) {
         if !self.span.is_none() {
             self.trace(&event);

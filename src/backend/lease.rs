@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::status::SessionStatus;
-use crate::model::protocol::Sent;
+use crate::model::protocol::PendingProof;
 use crate::runtime::clock::BootInstant;
 
 /// Part of the timeout (1/10) by which a lease ends before the server may expire the session. A server may postpone the
@@ -187,15 +187,20 @@ impl LeaseState {
         now.after(self.timeout / GRANT) <= self.end()
     }
 
-    pub(super) fn sending(&self, now: BootInstant) -> Sent {
-        Sent {
+    pub(super) fn sending(&self, now: BootInstant) -> PendingProof {
+        PendingProof {
             at: now,
             connection: self.connection,
         }
     }
 
     /// Processes an answer. Returns true if it has extended the lease.
-    pub(super) fn answered(&mut self, request: Sent, is_commit: bool, now: BootInstant) -> bool {
+    pub(super) fn answered(
+        &mut self,
+        request: PendingProof,
+        is_commit: bool,
+        now: BootInstant,
+    ) -> bool {
         let delay = self.witness_delay();
         let proof = match &mut self.ensemble {
             None => Some(request.at),

@@ -12,7 +12,7 @@ use tracing::field::display;
 use super::lease::{Beat, Lease, LeaseState};
 use super::states::{StateStream, States};
 use crate::model::error::{Error, Result};
-use crate::model::protocol::Sent;
+use crate::model::protocol::PendingProof;
 use crate::model::types::{HumanDuration, SessionId, SessionState};
 use crate::runtime::clock::{BootInstant, Clock, Deadline};
 use crate::runtime::fork;
@@ -217,13 +217,13 @@ impl SessionStatus {
         }
     }
 
-    pub(crate) fn sending(&self) -> Option<Sent> {
+    pub(crate) fn sending(&self) -> Option<PendingProof> {
         let lease = self.lease.as_ref()?;
         Some(lease.lock().sending(self.clock.now()))
     }
 
     /// Records an answer of the store. `is_commit` is true if it shows a committed write.
-    pub(crate) fn answered(&self, request: Sent, is_commit: bool) {
+    pub(crate) fn answered(&self, request: PendingProof, is_commit: bool) {
         let Some(lease) = &self.lease else { return };
         let renewed = lease.lock().answered(request, is_commit, self.clock.now());
         // Outside of the lease's lock, because a waker is user code.

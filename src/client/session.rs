@@ -15,7 +15,7 @@ use crate::backend::{
 use crate::model::acl::Acl;
 use crate::model::error::{Error, Result};
 use crate::model::path::ZnodePath;
-use crate::model::protocol::{Judge, Proof, Request, Response, Sent};
+use crate::model::protocol::{PendingProof, Proof, ProofPolicy, Request, Response};
 use crate::model::size::Scale;
 use crate::model::types::{SessionId, SessionState};
 use crate::runtime::clock::{Clock, Deadline};
@@ -244,7 +244,7 @@ impl Inner {
 
     /// Renews the lease when the answer proves that the session is alive. `sent` must be read before the request is
     /// sent, because the lease counts from there (invariant 6).
-    fn submit_as_proof(&self, request: Request, sent: Sent) -> Response {
+    fn submit_as_proof(&self, request: Request, sent: PendingProof) -> Response {
         let is_write = request.is_write();
         match self.backend.submit(request).now_or_never() {
             Ok(reply) => {

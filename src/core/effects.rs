@@ -43,7 +43,7 @@ pub(crate) struct Ended {
 mod tests {
     use super::*;
     use crate::model::path::ZnodePath;
-    use crate::model::watch::{EventKind, News, WatchedEvent};
+    use crate::model::watch::{EventKind, WatchUpdate, WatchedEvent};
 
     #[test]
     fn effects_are_empty_without_any_of_their_kinds() {
@@ -57,7 +57,7 @@ mod tests {
         let fired = || Fired {
             watch,
             slot,
-            news: News::Event(event.clone()),
+            news: WatchUpdate::Event(event.clone()),
             is_last: true,
         };
         assert!(Effects::default().is_empty());

@@ -12,7 +12,7 @@ use super::sessions::SessionRef;
 use super::write::kind_of;
 use super::{Core, Now, Stamp};
 use crate::model::acl::Acl;
-use crate::model::entry::Place;
+use crate::model::entry::EnqueueMode;
 use crate::model::error::{Error, Result};
 use crate::model::path::ZnodePath;
 use crate::model::protocol::{Condition, Enqueue, GetPredecessor, Op, Request};
@@ -306,9 +306,9 @@ impl Core {
     }
 
     /// Returns the same as [`shown_by`](Self::shown_by) for the conditions of an entry.
-    pub(crate) fn shown_by_place(&self, place: Place<'_>) -> Zxid {
-        let conditions = match place {
-            Place::If(conditions) if self.has_journal() => conditions,
+    pub(crate) fn shown_by_place(&self, mode: EnqueueMode<'_>) -> Zxid {
+        let conditions = match mode {
+            EnqueueMode::When(conditions) if self.has_journal() => conditions,
             _ => &[],
         };
         let shown = conditions.iter().map(|condition| {

@@ -14,7 +14,7 @@ use super::watches::{WatchKey, WatchKind, bytes_of_conditions};
 use super::write::check_no_quota_in;
 use super::{Core, CoreReply, Effects, Now, no_node};
 use crate::model::acl::Acl;
-use crate::model::entry::{EntryKey, NewEntry, Place};
+use crate::model::entry::{EnqueueMode, EntryKey, NewEntry};
 use crate::model::error::{Error, Result};
 use crate::model::identity::Identities;
 use crate::model::path::{ZnodePath, parent_of};
@@ -94,21 +94,21 @@ impl Core {
             None => self.make_known_queue(session, &new, now, effects)?,
         };
         let queue = new.queue.path();
-        let (blockers, is_admitted) = match new.place {
-            Place::InTurn(blockers) => {
+        let (blockers, is_admitted) = match new.mode {
+            EnqueueMode::Queued(blockers) => {
                 let may_look = self.check_look(session, parent, &[]).is_ok();
                 let may_wait = may_look
                     && self.is_queue(parent)
                     && self.check_watch_limit(session, queue).is_ok();
                 (Some(blockers), may_wait)
             }
-            Place::IfFree(blockers) => {
+            EnqueueMode::IfFree(blockers) => {
                 let may_look = self.check_look(session, parent, &[]).is_ok();
                 let is_free =
                     may_look && self.is_queue(parent) && !self.tree.has_blocker(parent, blockers);
                 (None, is_free)
             }
-            Place::If(conditions) => {
+            EnqueueMode::When(conditions) => {
                 let identities = &self.sessions.get(session.slot).identities;
                 let hold = conditions.iter().all(|condition| {
                     let node = self.tree.find_known(condition.znode());
@@ -259,7 +259,7 @@ impl Core {
         now: Now,
         effects: &mut Effects,
     ) -> Option<u32> {
-        let (Place::InTurn(blockers) | Place::IfFree(blockers)) = new.place else {
+        let (EnqueueMode::Queued(blockers) | EnqueueMode::IfFree(blockers)) = new.mode else {
             return None;
         };
         if self.has_journal() {

@@ -7,7 +7,7 @@ use super::{Core, Effects, Fired, Now};
 use crate::model::error::Result;
 use crate::model::path::ZnodePath;
 use crate::model::types::{AclEntry, Zxid};
-use crate::model::watch::{EventKind, News, WatchMode, WatchedEvent};
+use crate::model::watch::{EventKind, WatchMode, WatchUpdate, WatchedEvent};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SetWatches {
@@ -154,7 +154,7 @@ impl Core {
                 // Nothing was armed, so the event is delivered by the session's slot.
                 watch: WatchKey::NONE,
                 slot: session.slot,
-                news: News::Event(WatchedEvent {
+                news: WatchUpdate::Event(WatchedEvent {
                     kind,
                     path: path.clone(),
                     zxid: None,

@@ -36,7 +36,7 @@ use crate::model::protocol::{
 use crate::model::types::CreateMode::*;
 use crate::model::types::{CreateMode, SessionId, Stat};
 use crate::model::watch::EventKind::*;
-use crate::model::watch::{EventKind, News};
+use crate::model::watch::{EventKind, WatchUpdate};
 
 /// A core with a fixed clock, and the effects of its calls.
 struct Harness {
@@ -242,8 +242,10 @@ impl Harness {
         let fired = self.effects.fired.drain(..);
         fired
             .map(|fired| match fired.news {
-                News::Event(event) => (fired.watch, event.kind, event.path.to_string()),
-                News::Departure { .. } => (fired.watch, EventKind::NodeDeleted, "ahead".into()),
+                WatchUpdate::Event(event) => (fired.watch, event.kind, event.path.to_string()),
+                WatchUpdate::Departure { .. } => {
+                    (fired.watch, EventKind::NodeDeleted, "ahead".into())
+                }
             })
             .collect()
     }

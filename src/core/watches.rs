@@ -20,7 +20,7 @@ use super::work::Work;
 use crate::model::path::ZnodePath;
 use crate::model::protocol::Condition;
 use crate::model::types::{AclEntry, Zxid};
-use crate::model::watch::{DeleteReason, EventKind, News, PredecessorGone, WatchedEvent};
+use crate::model::watch::{DeleteReason, EventKind, PredecessorGone, WatchUpdate, WatchedEvent};
 
 /// Key of one armed watch. The stamp distinguishes it from a later watch in the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,7 +61,7 @@ impl crate::model::watch::WatchNumber for WatchKey {
 pub(crate) struct Fired {
     pub(crate) watch: WatchKey,
     pub(crate) slot: u32,
-    pub(crate) news: News,
+    pub(crate) news: WatchUpdate,
     pub(crate) is_last: bool,
 }
 
@@ -771,11 +771,11 @@ impl Watches {
             slot,
             news: match waiter {
                 // Resolved at the end of the transaction, which may create or delete other entries (`resolve_waiters`).
-                Some(_) => News::Departure {
+                Some(_) => WatchUpdate::Departure {
                     zxid: what.zxid,
                     gone: PredecessorGone::new(false, what.reason),
                 },
-                None => News::Event(WatchedEvent {
+                None => WatchUpdate::Event(WatchedEvent {
                     kind: what.kind,
                     path: tree.path(what.node),
                     zxid: Some(what.zxid),

@@ -19,7 +19,7 @@ use crate::model::error::{Error, QUOTAS, Result};
 use crate::model::path::{ZnodePath, parent_of};
 use crate::model::protocol::{Create, OpReply, Reply, sequence_of};
 use crate::model::types::{AclEntry, CreateMode, SessionId};
-use crate::model::watch::{DeleteReason, EventKind, News};
+use crate::model::watch::{DeleteReason, EventKind, WatchUpdate};
 
 impl Core {
     pub(super) fn create(
@@ -397,7 +397,7 @@ impl Core {
         }
         self.tree.work.add(effects.waiters.len());
         for (event, waiter) in effects.waiters.drain(..) {
-            if let News::Departure { gone, .. } = &mut effects.fired[event].news {
+            if let WatchUpdate::Departure { gone, .. } = &mut effects.fired[event].news {
                 let clear = self.tree.clear(waiter);
                 gone.clear = clear.is_some();
                 if let Some(entry) = clear {

@@ -62,7 +62,7 @@ pub(crate) struct AuditedChange {
 
 /// A request of a connection to its session.
 #[derive(Debug)]
-pub(crate) enum Ask {
+pub(crate) enum SessionRequest {
     Request(Request),
     /// A sign of life, possibly only a frame that could not be read. Answered by [`Reply::Done`].
     Ping,
@@ -97,7 +97,7 @@ const PIECE: usize = 8_192;
 /// Units of work for parsing, answering and sending any request.
 const REQUEST_WORK: u64 = 8;
 
-impl Ask {
+impl SessionRequest {
     /// Returns the units of work outside the core.
     fn work(&self) -> u64 {
         let bytes_of = |path: &ZnodePath| path.as_str().len();
@@ -202,7 +202,7 @@ impl Connection {
     ///
     /// Stops before a request for which the log has no room ([`poll_room`](Self::poll_room) waits for it), when enough
     /// answers wait, and at the end of the turn. Returns the number of requests carried out, including pieces.
-    pub(crate) fn submit(&self, asks: &mut VecDeque<Ask>) -> usize {
+    pub(crate) fn submit(&self, asks: &mut VecDeque<SessionRequest>) -> usize {
         let mut waiting = self.outbox.waiting_bytes();
         if waiting > MAX_WAITING_BYTES {
             return 0;
@@ -222,7 +222,7 @@ impl Connection {
                 // Put it back, because requests of a session are carried out in order (rule 25).
                 asks.push_front(ask);
                 // A request that waits for our own log still counts as a sign of life (rule 14).
-                let _ = self.ask_core(Ask::Ping, Zxid(0), now, state);
+                let _ = self.ask_core(SessionRequest::Ping, Zxid(0), now, state);
                 state.collect(&mut wakeups);
                 break;
             }
@@ -254,22 +254,30 @@ impl Connection {
     }
 
     /// Returns a future that waits until a busy log has room. `None` if it need not wait.
-    fn room_for(&self, ask: &Ask, state: &State) -> Option<BoxFuture<()>> {
+    fn room_for(&self, ask: &SessionRequest, state: &State) -> Option<BoxFuture<()>> {
         match ask {
-            Ask::Request(request) => {
+            SessionRequest::Request(request) => {
                 let durable = state.durable.as_ref()?;
                 durable.request_room(&state.core, self.session, request)
             }
-            Ask::Identify(_) => state.session_room(),
+            SessionRequest::Identify(_) => state.session_room(),
             _ => None,
         }
     }
 
-    fn carry_out(&self, ask: Ask, now: Now, state: &mut State, wakeups: &mut Wakeups) -> Outcome {
+    fn carry_out(
+        &self,
+        ask: SessionRequest,
+        now: Now,
+        state: &mut State,
+        wakeups: &mut Wakeups,
+    ) -> Outcome {
         let admitted = match &ask {
-            Ask::Request(request) => state.admit(self.session, request),
+            SessionRequest::Request(request) => state.admit(self.session, request),
             // Their answers show the whole store.
-            Ask::SetWatches(_) | Ask::Search { .. } => Ok(state.core.last_kept()),
+            SessionRequest::SetWatches(_) | SessionRequest::Search { .. } => {
+                Ok(state.core.last_kept())
+            }
             _ => Ok(Zxid(0)),
         };
         let (answer, shown) = match admitted {
@@ -305,27 +313,27 @@ impl Connection {
         Outcome::Answered(waiting)
     }
 
-    fn ask_core(&self, ask: Ask, mut shown: Zxid, now: Now, state: &mut State) -> Step {
+    fn ask_core(&self, ask: SessionRequest, mut shown: Zxid, now: Now, state: &mut State) -> Step {
         let session = self.session;
         let answer = match ask {
-            Ask::Request(Request::GetEphemerals { prefix }) => {
+            SessionRequest::Request(Request::GetEphemerals { prefix }) => {
                 let found = state.core.begin_search(session);
-                return self.ask_core(Ask::Search { prefix, found }, shown, now, state);
+                return self.ask_core(SessionRequest::Search { prefix, found }, shown, now, state);
             }
-            Ask::Search { prefix, mut found } => {
+            SessionRequest::Search { prefix, mut found } => {
                 match state.apply(|core, effects| {
                     core.search_some(session, &prefix, PIECE, &mut found, now, effects)
                 }) {
-                    Ok(true) => return Step::Cut(Ask::Search { prefix, found }),
+                    Ok(true) => return Step::Cut(SessionRequest::Search { prefix, found }),
                     searched => searched.map(|_| Reply::Paths(found.paths)),
                 }
             }
-            Ask::Request(Request::Close)
+            SessionRequest::Request(Request::Close)
                 if state.apply(|core, _| core.shed_before_close(session)) =>
             {
-                return Step::Cut(Ask::Request(Request::Close));
+                return Step::Cut(SessionRequest::Request(Request::Close));
             }
-            Ask::Request(request) => {
+            SessionRequest::Request(request) => {
                 let changes = match &self.changes {
                     Some(_) => state.core.changes_of(session, &request),
                     None => Vec::new(),
@@ -337,29 +345,29 @@ impl Connection {
                 }
                 answer
             }
-            Ask::Ping => state
+            SessionRequest::Ping => state
                 .apply(|core, effects| core.ping(session, now, effects))
                 .map(|()| Reply::Done),
-            Ask::Identify(identity) => state
+            SessionRequest::Identify(identity) => state
                 .apply(|core, effects| core.ping(session, now, effects))
                 .and_then(|()| self.identify_in(identity, now, state))
                 .map(|()| Reply::Done),
-            Ask::SetWatches(mut asked) => {
+            SessionRequest::SetWatches(mut asked) => {
                 match state.apply(|core, effects| {
                     core.set_some_watches(session, &mut asked, PIECE, now, effects)
                 }) {
-                    Ok(true) => return Step::Cut(Ask::SetWatches(asked)),
+                    Ok(true) => return Step::Cut(SessionRequest::SetWatches(asked)),
                     set => set.map(|_| Reply::Done),
                 }
             }
-            Ask::CheckWatches(path, which) => state
+            SessionRequest::CheckWatches(path, which) => state
                 .apply(|core, effects| core.find_watches(session, &path, which, now, effects))
                 .map(|found| Reply::Count(usize::from(!found.is_empty()))),
-            Ask::RemoveWatches(path, which) => state.apply(|core, effects| {
+            SessionRequest::RemoveWatches(path, which) => state.apply(|core, effects| {
                 let found = core.find_watches(session, &path, which, now, effects)?;
                 Ok(Reply::Count(core.remove_watches(&found).into()))
             }),
-            Ask::ForgetWatch(number) => state
+            SessionRequest::ForgetWatch(number) => state
                 .apply(|core, effects| {
                     core.forget_watch(session, WatchKey::from_u64(number), now, effects)
                 })
@@ -539,13 +547,13 @@ enum Step {
     /// The answer, and the last transaction that it shows.
     Done(Result<CoreReply>, Zxid),
     /// The rest of a request.
-    Cut(Ask),
+    Cut(SessionRequest),
 }
 
 enum Outcome {
     /// Answered. About this many bytes wait to be sent.
     Answered(usize),
-    Cut(Ask),
+    Cut(SessionRequest),
     /// The session is over, or belongs to another connection.
     Over,
 }

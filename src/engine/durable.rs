@@ -29,12 +29,12 @@ use super::sessions::Peer;
 use crate::core::{Core, SessionRef};
 #[cfg(any(test, feature = "server"))]
 pub(super) use crate::log::Known;
-pub(super) use crate::log::{DurabilityBarrier, Passage};
+pub(super) use crate::log::{DurabilityBarrier, DurabilityWait};
 use crate::log::{Record, WriteQueue, epoch};
 use crate::model::error::{Error, Result};
 use crate::model::protocol::Request;
 use crate::model::types::{SessionState, Zxid};
-use crate::model::watch::{News, WatchCell};
+use crate::model::watch::{WatchCell, WatchUpdate};
 use crate::runtime::clock::BootInstant;
 use crate::runtime::future::BoxFuture;
 
@@ -43,7 +43,7 @@ pub(super) struct Durable {
     queue: Arc<WriteQueue>,
     /// The last transaction of the last core call if it is logged synchronously, otherwise 0. That call's replies and
     /// events show it.
-    shown: Zxid,
+    visible_zxid: Zxid,
     /// The last epoch reserved in the log, or about to be.
     reserved: u32,
     timeouts: Timeouts,
@@ -71,7 +71,7 @@ impl Durable {
     pub(super) fn new(queue: Arc<WriteQueue>, last_zxid: Zxid, timeouts: Timeouts) -> Self {
         Self {
             queue,
-            shown: Zxid(0),
+            visible_zxid: Zxid(0),
             reserved: epoch::to_reserve(last_zxid),
             timeouts,
         }
@@ -121,11 +121,11 @@ impl Durable {
     }
 
     /// Takes over the transactions of a core call. `before` is the core's [`last_kept`](Core::last_kept) before it.
-    pub(super) fn keep(&mut self, core: &mut Core, before: Zxid) {
+    pub(super) fn append_txns(&mut self, core: &mut Core, before: Zxid) {
         let last = core.last_kept();
         // Asynchronous transactions do not move it, because nothing waits for them.
         let has_moved = last > before;
-        self.shown = if has_moved { last } else { Zxid(0) };
+        self.visible_zxid = if has_moved { last } else { Zxid(0) };
         let kept = core.kept();
         if let Some(txn) = kept.last() {
             let handed = txn.zxid;
@@ -133,7 +133,7 @@ impl Durable {
             if self.queue.is_short() {
                 // Answers now wait for asynchronous transactions, too, so that no client outruns the log and is
                 // refused.
-                self.shown = handed.max(self.shown);
+                self.visible_zxid = handed.max(self.visible_zxid);
             }
         }
         // Zxids within an epoch are counted only in memory, so the log must reserve the epoch first. Otherwise fencing
@@ -148,19 +148,24 @@ impl Durable {
     /// Raises a session's bound to the transaction that its next message shows. A bound never falls, so no message
     /// overtakes an earlier one.
     pub(super) fn bind(&self, bound: &mut Zxid, shown: Zxid) -> Zxid {
-        *bound = shown.max(self.shown).max(*bound);
+        *bound = shown.max(self.visible_zxid).max(*bound);
         *bound
     }
 
     /// Returns the future that an answer with this bound waits for, if it must.
-    pub(super) fn passage(&self, bound: Zxid) -> Option<Passage> {
+    pub(super) fn passage(&self, bound: Zxid) -> Option<DurabilityWait> {
         let barrier = &self.queue.barrier;
         (!barrier.is_open_to(bound)).then(|| barrier.passage(bound))
     }
 
     /// Puts news in their cell when they may be seen. Returns true if that is now.
-    pub(super) fn deliver(&self, bound: &mut Zxid, cell: &Arc<WatchCell>, news: News) -> bool {
-        let shown = self.shown.max(*bound);
+    pub(super) fn deliver(
+        &self,
+        bound: &mut Zxid,
+        cell: &Arc<WatchCell>,
+        news: WatchUpdate,
+    ) -> bool {
+        let shown = self.visible_zxid.max(*bound);
         if self.queue.barrier.is_open_to(shown) {
             cell.put(news);
             return true;
@@ -211,7 +216,7 @@ impl Durable {
     /// Returns a future that waits until a busy log has room for another session.
     pub(super) fn session_room(&self) -> Option<BoxFuture<()>> {
         let is_busy = matches!(self.check_session(), Err(Error::LimitReached { .. }));
-        is_busy.then(|| Box::pin(self.queue.clone().until_room(SESSION_BYTES, false)) as _)
+        is_busy.then(|| Box::pin(self.queue.clone().wait_for_room(SESSION_BYTES, false)) as _)
     }
 
     /// Returns a future that waits until a busy log has room. A full disk refuses the request instead.
@@ -229,7 +234,7 @@ impl Durable {
             self.check_room(bytes, request),
             Err(Error::LimitReached { .. })
         );
-        is_busy.then(|| Box::pin(self.queue.clone().until_room(bytes, frees(request))) as _)
+        is_busy.then(|| Box::pin(self.queue.clone().wait_for_room(bytes, frees(request))) as _)
     }
 
     /// Notes the timeout of a session that transaction `opened` has opened and that is not logged yet.
@@ -244,9 +249,9 @@ impl Durable {
 
     /// Holds back all messages to a session until the log has the last transaction and the longest timeout, which may
     /// be this session's.
-    pub(super) fn hold_session(&self, bound: &mut Zxid) -> Passage {
+    pub(super) fn hold_session(&self, bound: &mut Zxid) -> DurabilityWait {
         let barrier = &self.queue.barrier;
-        *bound = self.shown.max(self.timeouts.recorded_at).max(*bound);
+        *bound = self.visible_zxid.max(self.timeouts.recorded_at).max(*bound);
         // In the class `None`, `passage` may run ahead of the log, but the longest timeout must not. After a restart
         // without it, a client could still believe in its session after the pause (invariant 6).
         match barrier.has_written(self.timeouts.recorded_at) {

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use parking_lot::MutexGuard;
 
-use super::durable::Passage;
+use super::durable::DurabilityWait;
 use super::sessions::Peer;
 use super::state::State;
 use super::{Engine, Store};
 use crate::backend::{Backend, ConnectOptions, Connector, LocalQueues, SessionStatus};
 use crate::core::{Core, Effects, Now, SessionRef, WatchKey};
-use crate::model::entry::{Entered, EntryKey, NewEntry, Turn};
+use crate::model::entry::{Enqueued, EntryKey, NewEntry, PredecessorWatch};
 use crate::model::error::{Error, Result};
 use crate::model::identity::{Identities, Identity};
 use crate::model::protocol::{Request, Response};
@@ -90,7 +90,7 @@ impl Engine {
         ));
         state
             .sessions
-            .seat(session.slot, Peer::Local(status.clone()));
+            .insert(session.slot, Peer::Local(status.clone()));
         self.settle(state);
         Ok(Embedded::new(self, session, status, true))
     }
@@ -221,7 +221,7 @@ impl Embedded {
 }
 
 /// Holds an answer back until the log has the transactions that it shows.
-fn held(response: Response, passage: Passage) -> Response {
+fn held(response: Response, passage: DurabilityWait) -> Response {
     Response::pending(async move {
         passage.await?;
         response.await
@@ -272,25 +272,25 @@ impl Backend for Embedded {
 }
 
 impl LocalQueues for Embedded {
-    fn enter(&self, entry: NewEntry<'_>) -> Option<Entered> {
-        let (session, place) = (self.session, entry.place);
+    fn enter(&self, entry: NewEntry<'_>) -> Option<Enqueued> {
+        let (session, mode) = (self.session, entry.mode);
         let entered = self.change(
             Now {
                 unix_ms: entry.unix_ms,
                 ..Now::default()
             },
-            |core| core.shown_by_place(place),
+            |core| core.shown_by_place(mode),
             |core, effects, now| core.enter(session, entry, now, effects),
             |state, entered| {
                 let (entry, ahead) = entered?;
                 let turn = ahead.map(|ahead| state.turn_behind(ahead));
-                Some(Entered { entry, turn })
+                Some(Enqueued { entry, turn })
             },
         );
         entered?
     }
 
-    fn forget(&self, turn: &Turn) {
+    fn cancel_watch(&self, turn: &PredecessorWatch) {
         self.unwatch_handle.unwatch(turn.watch);
     }
 

@@ -17,7 +17,7 @@ use crate::core::{CoreReply, WatchKey, bytes_of_acl};
 use crate::model::error::Error;
 use crate::model::protocol::{OpReply, Predecessor, ReadReply, Reply};
 use crate::model::types::Zxid;
-use crate::model::watch::News;
+use crate::model::watch::WatchUpdate;
 use crate::runtime::wake::wake;
 
 /// The connection takes the messages out, encodes them and sends them.
@@ -55,10 +55,10 @@ pub(crate) struct Item {
 
 #[derive(Debug)]
 pub(crate) enum Message {
-    News {
+    WatchUpdate {
         /// Meaningless if the event answers a setWatches.
         watch: WatchKey,
-        news: News,
+        news: WatchUpdate,
     },
     /// The answer to the oldest unanswered request. The zxid is the last one applied.
     Answer {
@@ -118,12 +118,12 @@ impl Outbox {
     }
 
     /// Adds the news of a watch. Returns true if the connection must be woken.
-    pub(super) fn put_news(&self, bound: Zxid, watch: WatchKey, news: News) -> bool {
+    pub(super) fn put_news(&self, bound: Zxid, watch: WatchKey, news: WatchUpdate) -> bool {
         let mut inner = self.inner.lock();
         if inner.end.is_some() {
             return false;
         }
-        let item = Item::new(bound, Message::News { watch, news });
+        let item = Item::new(bound, Message::WatchUpdate { watch, news });
         // Events arrive unasked, so only closing the connection bounds them. After reconnecting, the client asks which
         // watches have missed something (`setWatches`).
         if inner.bytes + item.bytes > inner.limit {
@@ -294,9 +294,9 @@ pub(crate) enum Taken {
 impl Item {
     fn new(bound: Zxid, what: Message) -> Self {
         let more = match &what {
-            Message::News { news, .. } => match news {
-                News::Event(event) => event.path.as_str().len(),
-                News::Departure { .. } => 0,
+            Message::WatchUpdate { news, .. } => match news {
+                WatchUpdate::Event(event) => event.path.as_str().len(),
+                WatchUpdate::Departure { .. } => 0,
             },
             Message::Answer { answer, .. } => match answer {
                 Ok(reply) => bytes_of(reply),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::MutexGuard;
 
 use super::connection::Connection;
-use super::durable::{Durable, Passage};
+use super::durable::{DurabilityWait, Durable};
 use super::outbox::Ending;
 use super::sessions::Peer;
 use super::state::State;
@@ -76,9 +76,9 @@ impl State {
 
     /// Holds back all messages to a newly opened session ([`Durable::hold_session`]). Returns the future that its
     /// client waits for.
-    pub(super) fn hold_session(&mut self, slot: u32) -> Option<Passage> {
+    pub(super) fn hold_session(&mut self, slot: u32) -> Option<DurabilityWait> {
         let durable = self.durable.as_ref()?;
-        Some(durable.hold_session(self.sessions.bound(slot)))
+        Some(durable.hold_session(self.sessions.min_durable_zxid(slot)))
     }
 }
 
@@ -142,7 +142,11 @@ impl Remote {
     }
 
     /// Opens a session. Also returns the future to await before the client may rely on it.
-    fn enter(&self, timeout: Duration, limit: usize) -> Result<(Connection, Option<Passage>)> {
+    fn enter(
+        &self,
+        timeout: Duration,
+        limit: usize,
+    ) -> Result<(Connection, Option<DurabilityWait>)> {
         let engine = &self.engine;
         let id = SessionId(i64::from_ne_bytes(random()) & i64::MAX | 1);
         let (now, password) = (engine.now(true, true), random());
@@ -161,7 +165,7 @@ impl Remote {
         };
         let connection = Connection::new(engine, &mut state, session, timeout, password, limit);
         let peer = Peer::Remote(connection.outbox.clone());
-        state.sessions.seat(session.slot, peer);
+        state.sessions.insert(session.slot, peer);
         // A session without a proof is not logged.
         let passage = match requires_proof {
             true => None,

@@ -44,7 +44,7 @@ pub(super) enum Peer {
 
 impl SessionTable {
     /// Puts a new session in its slot. The bound of the slot's former session is dropped.
-    pub(super) fn seat(&mut self, slot: u32, peer: Peer) {
+    pub(super) fn insert(&mut self, slot: u32, peer: Peer) {
         *self.slot(slot) = Slot {
             peer,
             bound: Zxid(0),
@@ -118,7 +118,7 @@ impl SessionTable {
 
     /// Returns the transaction that the log must have before the session's next message leaves.
     #[inline]
-    pub(super) fn bound(&mut self, slot: u32) -> &mut Zxid {
+    pub(super) fn min_durable_zxid(&mut self, slot: u32) -> &mut Zxid {
         &mut self.slot(slot).bound
     }
 

@@ -7,13 +7,13 @@
 use std::sync::{Arc, Weak};
 
 use super::Engine;
-use super::durable::{Durable, Passage};
+use super::durable::{DurabilityWait, Durable};
 use super::outbox::{Ending, Outbox};
 use super::sessions::{Peer, SessionTable};
 use super::stalls::StallMeter;
 use crate::backend::SessionStatus;
 use crate::core::{Ahead, Core, Effects, End, Fired, SessionRef, WatchKey};
-use crate::model::entry::Turn;
+use crate::model::entry::PredecessorWatch;
 use crate::model::error::Result;
 use crate::model::protocol::Request;
 use crate::model::types::{SessionState, Zxid};
@@ -84,7 +84,7 @@ impl State {
         let before = self.core.last_kept();
         let outcome = act(&mut self.core, &mut self.effects, self.durable.as_mut());
         if let Some(durable) = &mut self.durable {
-            durable.keep(&mut self.core, before);
+            durable.append_txns(&mut self.core, before);
         }
         outcome
     }
@@ -104,7 +104,7 @@ impl State {
         match &self.durable {
             None => true,
             Some(durable) => {
-                let bound = shown(&self.core).max(*self.sessions.bound(slot));
+                let bound = shown(&self.core).max(*self.sessions.min_durable_zxid(slot));
                 durable.check().is_ok()
                     && !self.core.logs_session(slot)
                     && durable.passage(bound).is_none()
@@ -126,7 +126,7 @@ impl State {
     #[inline]
     pub(super) fn bind(&mut self, slot: u32, shown: Zxid) -> Zxid {
         match &self.durable {
-            Some(durable) => durable.bind(self.sessions.bound(slot), shown),
+            Some(durable) => durable.bind(self.sessions.min_durable_zxid(slot), shown),
             None => Zxid(0),
         }
     }
@@ -134,9 +134,9 @@ impl State {
     /// Returns the future that an answer showing this transaction waits for, if it must. It also waits for earlier
     /// answers.
     #[inline]
-    pub(super) fn passage(&mut self, slot: u32, shown: Zxid) -> Option<Passage> {
+    pub(super) fn passage(&mut self, slot: u32, shown: Zxid) -> Option<DurabilityWait> {
         let durable = self.durable.as_ref()?;
-        let bound = durable.bind(self.sessions.bound(slot), shown);
+        let bound = durable.bind(self.sessions.min_durable_zxid(slot), shown);
         durable.passage(bound)
     }
 
@@ -245,7 +245,11 @@ impl State {
         };
         let Some(cell) = cell else { return };
         if let Some(durable) = &self.durable {
-            if durable.deliver(self.sessions.bound(fired.slot), &cell, fired.news) {
+            if durable.deliver(
+                self.sessions.min_durable_zxid(fired.slot),
+                &cell,
+                fired.news,
+            ) {
                 wakeups.wake(cell);
             }
             return;
@@ -265,10 +269,10 @@ impl State {
         self.alarm
     }
 
-    pub(super) fn turn_behind(&mut self, ahead: Ahead) -> Turn {
+    pub(super) fn turn_behind(&mut self, ahead: Ahead) -> PredecessorWatch {
         let cell = Arc::<WatchCell>::default();
         self.keep_cell(ahead.watch, cell.clone());
-        Turn {
+        PredecessorWatch {
             cell,
             watch: ahead.watch.to_u64(),
             ahead: ahead.role,

@@ -5,7 +5,6 @@ mod buffers;
 mod by_reference;
 mod conditions;
 mod crashes;
-mod facts;
 mod filling;
 #[cfg(feature = "server")]
 mod large;
@@ -13,6 +12,7 @@ mod poison;
 mod remote;
 mod restarts;
 mod stalls;
+mod stats;
 mod syncing;
 mod wakers;
 mod work;

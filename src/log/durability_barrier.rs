@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use crate::model::error::{Error, Result};
 use crate::model::types::Zxid;
-use crate::model::watch::{News, WatchCell};
+use crate::model::watch::{WatchCell, WatchUpdate};
 use crate::runtime::wake::wake_all;
 
 /// Barrier between the store and its clients.
@@ -47,7 +47,7 @@ struct Inner {
 struct HeldEvents {
     zxid: Zxid,
     cell: Arc<WatchCell>,
-    news: News,
+    news: WatchUpdate,
 }
 
 struct WaitingReply {
@@ -103,7 +103,12 @@ impl DurabilityBarrier {
 
     /// Holds an event back until the barrier is open to `zxid` and to everything held already. Returns the zxid that it
     /// waits for. `None` if it is not held because it is already in its cell or the cell has ended.
-    pub(crate) fn hold(&self, zxid: Zxid, cell: &Arc<WatchCell>, news: News) -> Option<Zxid> {
+    pub(crate) fn hold(
+        &self,
+        zxid: Zxid,
+        cell: &Arc<WatchCell>,
+        news: WatchUpdate,
+    ) -> Option<Zxid> {
         let mut inner = self.inner.lock();
         // Never ahead of an event that is held already: a watcher's events must keep their order (invariant 3).
         let zxid = inner.events.back().map_or(zxid, |last| zxid.max(last.zxid));
@@ -191,8 +196,8 @@ impl DurabilityBarrier {
     }
 
     /// Waits until the barrier is open to `zxid`.
-    pub(crate) fn passage(self: &Arc<Self>, zxid: Zxid) -> Passage {
-        Passage {
+    pub(crate) fn passage(self: &Arc<Self>, zxid: Zxid) -> DurabilityWait {
+        DurabilityWait {
             barrier: self.clone(),
             zxid,
             may_run_ahead: true,
@@ -201,7 +206,7 @@ impl DurabilityBarrier {
     }
 
     /// Waits until the log has everything up to `zxid`, even if others may run ahead of it.
-    pub(crate) fn written(self: &Arc<Self>, zxid: Zxid) -> Passage {
+    pub(crate) fn written(self: &Arc<Self>, zxid: Zxid) -> DurabilityWait {
         let mut passage = self.passage(zxid);
         passage.may_run_ahead = false;
         passage
@@ -213,7 +218,7 @@ impl DurabilityBarrier {
 }
 
 /// The future of [`DurabilityBarrier::passage`] and [`DurabilityBarrier::written`].
-pub(crate) struct Passage {
+pub(crate) struct DurabilityWait {
     barrier: Arc<DurabilityBarrier>,
     zxid: Zxid,
     /// True if it may run ahead of the log when the barrier is relaxed.
@@ -223,7 +228,7 @@ pub(crate) struct Passage {
     ticket: Option<u64>,
 }
 
-impl Passage {
+impl DurabilityWait {
     fn may_leave(&self) -> bool {
         match self.may_run_ahead {
             true => self.barrier.is_open_to(self.zxid),
@@ -232,7 +237,7 @@ impl Passage {
     }
 }
 
-impl Future for Passage {
+impl Future for DurabilityWait {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
@@ -273,7 +278,7 @@ impl Future for Passage {
     }
 }
 
-impl Drop for Passage {
+impl Drop for DurabilityWait {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             let mut inner = self.barrier.inner.lock();

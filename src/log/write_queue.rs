@@ -150,7 +150,7 @@ impl WriteQueue {
     }
 
     /// Waits while [`check_room`](Self::check_room) says that more room is being made. Cancel safe.
-    pub(crate) async fn until_room(self: Arc<Self>, bytes: usize, frees: bool) {
+    pub(crate) async fn wait_for_room(self: Arc<Self>, bytes: usize, frees: bool) {
         loop {
             let changed = self.room_changed.notified();
             let mut changed = std::pin::pin!(changed);

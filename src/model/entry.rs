@@ -18,7 +18,7 @@ use crate::model::error::Result;
 use crate::model::path::ZnodePath;
 use crate::model::protocol::{Blockers, Condition, EntryName, EntryRole};
 use crate::model::types::Zxid;
-use crate::model::watch::{News, PredecessorGone, WatchCell};
+use crate::model::watch::{PredecessorGone, WatchCell, WatchUpdate};
 
 /// A znode's path and its last known location in the store, which saves look-ups.
 ///
@@ -76,7 +76,7 @@ pub struct NewEntry<'a> {
     /// The entry's unique name.
     pub name: EntryName,
     /// The entry's place and conditions.
-    pub place: Place<'a>,
+    pub mode: EnqueueMode<'a>,
     /// The entry's data.
     pub data: Bytes,
     /// Data of a missing in-memory queue, which is created with its missing ancestors.
@@ -89,13 +89,13 @@ pub struct NewEntry<'a> {
 
 /// How an entry joins its queue: behind others, or only under conditions.
 #[derive(Clone, Copy, Debug)]
-pub enum Place<'a> {
+pub enum EnqueueMode<'a> {
     /// Waits behind the entries that block it.
-    InTurn(Blockers),
+    Queued(Blockers),
     /// Does not wait. Created only if no entry blocks it.
     IfFree(Blockers),
     /// Does not wait. Created only if all conditions hold.
-    If(&'a [Condition<&'a ZnodeHandle, &'a [u8]>]),
+    When(&'a [Condition<&'a ZnodeHandle, &'a [u8]>]),
 }
 
 /// Reference to an entry in a queue.
@@ -124,25 +124,25 @@ impl EntryKey {
 
 /// An entry that has joined a queue, and the wait for the one ahead that blocks it.
 #[derive(Debug)]
-pub struct Entered {
+pub struct Enqueued {
     /// The entry.
     pub entry: EntryKey,
     /// The wait, if another entry is ahead. Otherwise the entry holds.
-    pub turn: Option<Turn>,
+    pub turn: Option<PredecessorWatch>,
 }
 
 /// Future that resolves when the blocking entry ahead leaves.
 ///
-/// Dropping it leaves its watch armed until that entry leaves. See [`Session::forget`](crate::Session::forget).
+/// Dropping it leaves its watch armed until that entry leaves. See [`Session::cancel_watch`](crate::Session::cancel_watch).
 #[must_use = "await it, or forget it"]
-pub struct Turn {
+pub struct PredecessorWatch {
     pub(crate) cell: Arc<WatchCell>,
     pub(crate) watch: u64,
     pub(crate) ahead: Option<EntryRole>,
     pub(crate) is_own: bool,
 }
 
-impl Turn {
+impl PredecessorWatch {
     /// Returns the role of the entry ahead, if its name has the form of [`EntryName`].
     pub fn ahead(&self) -> Option<EntryRole> {
         self.ahead
@@ -154,22 +154,22 @@ impl Turn {
     }
 }
 
-impl Future for Turn {
+impl Future for PredecessorWatch {
     type Output = Result<PredecessorGone>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.cell.poll(context).map(|news| {
             Ok(match news? {
-                News::Departure { gone, .. } => gone,
-                News::Event(event) => unreachable!("no watch of a waiter fires {event:?}"),
+                WatchUpdate::Departure { gone, .. } => gone,
+                WatchUpdate::Event(event) => unreachable!("no watch of a waiter fires {event:?}"),
             })
         })
     }
 }
 
-impl fmt::Debug for Turn {
+impl fmt::Debug for PredecessorWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turn")
+        f.debug_struct("PredecessorWatch")
             .field("ahead", &self.ahead)
             .finish_non_exhaustive()
     }

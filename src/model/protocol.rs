@@ -11,7 +11,7 @@ mod request;
 mod response;
 
 pub use self::entry_name::{EntryName, EntryRole};
-pub(crate) use self::proof::{Judge, Proof, Sent};
+pub(crate) use self::proof::{PendingProof, Proof, ProofPolicy};
 pub(crate) use self::reply::unexpected;
 pub use self::reply::{OpReply, Predecessor, ReadReply, Reply};
 pub use self::request::{

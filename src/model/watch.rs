@@ -91,7 +91,7 @@ pub(crate) trait Unwatch: Send + Sync {
 
 /// Update from a watch to its watcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum WatchUpdate {
     Event(WatchedEvent),
     /// For a waiter's watch: the entry ahead has left. The waiter knows that entry's path.
     Departure {
@@ -101,7 +101,7 @@ pub(crate) enum News {
 }
 
 #[cfg(test)]
-impl News {
+impl WatchUpdate {
     pub(crate) fn event(&self) -> &WatchedEvent {
         match self {
             Self::Event(event) => event,
@@ -163,10 +163,10 @@ impl Events {
 
 impl WatchCell {
     /// Adds news. The caller then calls [`wake`](Self::wake).
-    pub(crate) fn put(&self, news: News) {
+    pub(crate) fn put(&self, news: WatchUpdate) {
         self.change(|state| match news {
-            News::Event(event) => state.events.get_or_insert_default().push(event),
-            News::Departure { zxid, gone } => state.departure = Some((zxid, gone)),
+            WatchUpdate::Event(event) => state.events.get_or_insert_default().push(event),
+            WatchUpdate::Departure { zxid, gone } => state.departure = Some((zxid, gone)),
         });
     }
 
@@ -196,7 +196,7 @@ impl WatchCell {
         waker.into_iter().for_each(wake);
     }
 
-    pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<Result<News>> {
+    pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<Result<WatchUpdate>> {
         // Never reset, because a one-shot watch is polled until it fires.
         let has_news = self.has_news.load(Ordering::Acquire);
         // Cloned and dropped outside the lock, because a waker is user code.
@@ -215,12 +215,12 @@ impl WatchCell {
 }
 
 impl CellState {
-    fn take(&mut self) -> Option<Result<News>> {
+    fn take(&mut self) -> Option<Result<WatchUpdate>> {
         if let Some((zxid, gone)) = self.departure.take() {
-            return Some(Ok(News::Departure { zxid, gone }));
+            return Some(Ok(WatchUpdate::Departure { zxid, gone }));
         }
         let next = self.events.as_mut()?.pop()?;
-        Some(next.map(News::Event))
+        Some(next.map(WatchUpdate::Event))
     }
 }
 
@@ -278,8 +278,8 @@ impl ArmedWatch {
         let polled = self.cell.poll(context);
         polled.map(|news| {
             Ok(match news? {
-                News::Event(event) => event,
-                News::Departure { zxid, gone } => WatchedEvent {
+                WatchUpdate::Event(event) => event,
+                WatchUpdate::Departure { zxid, gone } => WatchedEvent {
                     kind: EventKind::NodeDeleted,
                     path: self.ahead.clone().unwrap_or_else(ZnodePath::root),
                     zxid: Some(zxid),

@@ -40,7 +40,7 @@ use super::handshake::{HandshakeOutcome, handshake};
 use super::peer::PeerAddress;
 use super::process_watch::ProcessWatch;
 use super::protocol::{Agreed, ProtocolState};
-use super::transport::{Transport, linger_close, unless_closed};
+use super::transport::{Transport, linger_close, run_until_closed};
 use crate::engine::Connection;
 use crate::model::identity::Identity;
 
@@ -65,7 +65,7 @@ pub(super) async fn serve<S>(
     // connection for longer.
     let outcome = tokio::time::timeout_at(deadline, outcome);
     // The connection table may evict us during the handshake. Half-open connections go first.
-    let Some(outcome) = unless_closed(guard.close_requested(), outcome).await else {
+    let Some(outcome) = run_until_closed(guard.close_requested(), outcome).await else {
         return;
     };
     match outcome {
@@ -81,7 +81,7 @@ pub(super) async fn serve<S>(
             let answered = shared.admin.serve_word(word, &mut stream, &guard, &shared);
             let answered = tokio::time::timeout(shared.limits.handshake, answered);
             // A client that does not read the answer is cut off after the same time.
-            Box::pin(unless_closed(guard.close_requested(), answered)).await;
+            Box::pin(run_until_closed(guard.close_requested(), answered)).await;
         }
         Ok(Ok(HandshakeOutcome::Session(connection, agreed, process))) => {
             let session = connection.id();

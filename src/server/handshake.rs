@@ -15,7 +15,7 @@ use super::connection_table::{ConnectionGuard, Count};
 use super::peer::PeerAddress;
 use super::process_watch::{NotWatched, ProcessWatch};
 use super::protocol::Agreed;
-use super::transport::{Transport, linger_close, unless_closed};
+use super::transport::{Transport, linger_close, run_until_closed};
 use super::{AuditEvent, Shared};
 use crate::core::ReattachError;
 use crate::engine::Connection;
@@ -279,7 +279,7 @@ async fn open_session(
         let remote = shared.remote.clone().requiring_proof(needs_proof);
         // Check the drain first. A later session could keep the server from ending.
         let opened = remote.open(request.timeout, limit);
-        return match unless_closed(shared.drain.begun(), opened).await {
+        return match run_until_closed(shared.drain.begun(), opened).await {
             Some(opened) => opened.map_err(full),
             None => {
                 shared.table.count(Count::SessionDraining);

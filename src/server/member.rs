@@ -9,7 +9,7 @@ use super::protocol::{Agreed, ProtocolState, ProtocolViolation};
 use super::request_counters::RequestCounters;
 use super::turn::TurnLength;
 use super::{Limits, ServerOptions};
-use crate::engine::{Ask, Message};
+use crate::engine::{Message, SessionRequest};
 use crate::runtime::clock::BootInstant;
 use crate::wire::Frames;
 
@@ -41,7 +41,7 @@ impl MemberProtocol {
     }
 
     /// Returns the requests that have arrived, in order, or `None` if the bytes are invalid.
-    pub(crate) fn requests(&mut self, now: BootInstant) -> Option<VecDeque<Ask>> {
+    pub(crate) fn requests(&mut self, now: BootInstant) -> Option<VecDeque<SessionRequest>> {
         let mut asked = VecDeque::new();
         loop {
             let parsed = self

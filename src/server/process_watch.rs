@@ -20,7 +20,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::peer::{Credentials, PeerAddress};
-use super::transport::unless_closed;
+use super::transport::run_until_closed;
 use crate::engine::Follower;
 use crate::runtime::process::{self, LocalProcess, ProcessIdentity};
 
@@ -166,7 +166,7 @@ impl ProcessWatch {
     /// Ends a session without a connection when the process exits, unless the session is reattached or ends first.
     pub(super) async fn follow(self, mut session: Follower) {
         let exited = poll_fn(|context| self.poll_exit(context));
-        if unless_closed(session.over(), exited).await.is_some() {
+        if run_until_closed(session.over(), exited).await.is_some() {
             session.end();
         }
     }

@@ -19,12 +19,12 @@ use super::options::Limits;
 use super::request_counters::RequestCounters;
 use super::turn::Turn;
 use crate::core::{ANSWER_BYTES, CoreReply, SetWatches, WatchFilter, WatchKey};
-use crate::engine::{Ask, Message};
+use crate::engine::{Message, SessionRequest};
 use crate::model::error::Error;
 use crate::model::path::ZnodePath;
 use crate::model::protocol::Reply;
 use crate::model::types::Zxid;
-use crate::model::watch::{News, WatchMode};
+use crate::model::watch::{WatchMode, WatchUpdate};
 use crate::runtime::clock::BootInstant;
 use crate::wire::{
     self, ClientInfo, Code, Frames, Incoming, LENGTH_BYTES, Op, Path, Refusal, Refused,
@@ -38,7 +38,7 @@ pub(super) struct ProtocolState {
     /// True if the client has asked for Lockkeeper's own operations.
     is_extended: bool,
     frames: Frames,
-    asks: VecDeque<Ask>,
+    asks: VecDeque<SessionRequest>,
     /// Length of the frames that `asks` were parsed from.
     asked_bytes: usize,
     /// Responses that are due, oldest first. One for each parsed and unanswered request.
@@ -187,15 +187,25 @@ impl ProtocolState {
                 // Treat it like any unknown operation.
                 Ok(Incoming { xid, request }) if !self.is_extended && request.is_extension() => {
                     let (code, zxid) = (Code::Unimplemented, UNKNOWN_ZXID);
-                    ParsedRequest::new(xid, 0, ResponseShape::Last { code, zxid }, Ask::Ping)
+                    ParsedRequest::new(
+                        xid,
+                        0,
+                        ResponseShape::Last { code, zxid },
+                        SessionRequest::Ping,
+                    )
                 }
                 Ok(incoming) => self.admission.admit(&incoming),
                 Err(Refused::Answer { xid, code }) => {
-                    ParsedRequest::new(xid, 0, ResponseShape::Refusal(code), Ask::Ping)
+                    ParsedRequest::new(xid, 0, ResponseShape::Refusal(code), SessionRequest::Ping)
                 }
                 Err(Refused::AnswerAndClose { xid, code }) => {
                     let zxid = UNKNOWN_ZXID;
-                    ParsedRequest::new(xid, 0, ResponseShape::Last { code, zxid }, Ask::Ping)
+                    ParsedRequest::new(
+                        xid,
+                        0,
+                        ResponseShape::Last { code, zxid },
+                        SessionRequest::Ping,
+                    )
                 }
                 Err(Refused::Close) => return Err(ProtocolViolation::Frame),
             };
@@ -231,7 +241,7 @@ impl ProtocolState {
         self.admission.renew(access)
     }
 
-    pub(super) fn asks(&mut self) -> &mut VecDeque<Ask> {
+    pub(super) fn asks(&mut self) -> &mut VecDeque<SessionRequest> {
         &mut self.asks
     }
 
@@ -258,19 +268,19 @@ impl ProtocolState {
     pub(super) fn encode(&mut self, what: Message, now: BootInstant) {
         let start = self.out.len();
         match what {
-            Message::News { watch, news } => self.encode_news(watch, &news),
+            Message::WatchUpdate { watch, news } => self.encode_news(watch, &news),
             Message::Answer { zxid, answer } => self.encode_response(zxid, &answer, now),
         }
         self.delta.sent_bytes += (self.out.len() - start) as u64;
     }
 
-    fn encode_news(&mut self, watch: WatchKey, news: &News) {
+    fn encode_news(&mut self, watch: WatchKey, news: &WatchUpdate) {
         self.delta.events += 1;
         put_frame(&mut self.out, |to| match news {
-            News::Departure { zxid, gone } => {
+            WatchUpdate::Departure { zxid, gone } => {
                 put_departure(&wire::departure(&watch, *gone), zxid.0, to)
             }
-            News::Event(event) => {
+            WatchUpdate::Event(event) => {
                 let zxid = event.zxid.map(|zxid| zxid.0);
                 put_event(&wire::event(event), zxid, to)
             }
@@ -416,7 +426,7 @@ pub(super) struct ParsedRequest {
     xid: i32,
     op: i32,
     shape: ResponseShape,
-    ask: Ask,
+    ask: SessionRequest,
     /// Set for a proof of identity, unless it repeats an earlier one.
     proof: Option<ProofAttempt>,
 }
@@ -429,7 +439,7 @@ pub(super) enum ProofAttempt {
 }
 
 impl ParsedRequest {
-    fn new(xid: i32, op: i32, shape: ResponseShape, ask: Ask) -> Self {
+    fn new(xid: i32, op: i32, shape: ResponseShape, ask: SessionRequest) -> Self {
         Self {
             xid,
             op,
@@ -458,15 +468,18 @@ impl Admission {
         let known = self.known();
         let (shape, ask) = match request {
             wire::Request::Auth(auth) => self.auth(&auth.scheme, auth.auth),
-            wire::Request::Sasl(_) => (ResponseShape::Identity(Err(Code::AuthFailed)), Ask::Ping),
-            wire::Request::Ping => (ResponseShape::Done, Ask::Ping),
+            wire::Request::Sasl(_) => (
+                ResponseShape::Identity(Err(Code::AuthFailed)),
+                SessionRequest::Ping,
+            ),
+            wire::Request::Ping => (ResponseShape::Done, SessionRequest::Ping),
             wire::Request::CloseSession => store(request),
             // ZooKeeper's answer under `enforce.auth`. Clients report it as a failed authentication.
             _ if !self.is_admitted() => {
                 let code = Code::SessionClosedRequireSaslAuth;
-                (ResponseShape::Last { code, zxid: 0 }, Ask::Ping)
+                (ResponseShape::Last { code, zxid: 0 }, SessionRequest::Ping)
             }
-            wire::Request::WhoAmI => (ResponseShape::WhoAmI(self.who_am_i()), Ask::Ping),
+            wire::Request::WhoAmI => (ResponseShape::WhoAmI(self.who_am_i()), SessionRequest::Ping),
             other => store_request(other),
         };
         let proof = match (&shape, request) {
@@ -486,17 +499,23 @@ impl Admission {
         }
     }
 
-    fn auth(&mut self, scheme: &str, secret: &[u8]) -> (ResponseShape, Ask) {
+    fn auth(&mut self, scheme: &str, secret: &[u8]) -> (ResponseShape, SessionRequest) {
         match self.prove(scheme, secret) {
-            Proof::Accepted(identity) => (ResponseShape::Identity(Ok(())), Ask::Identify(identity)),
-            Proof::Known => (ResponseShape::Identity(Ok(())), Ask::Ping),
-            Proof::Refused => (ResponseShape::Identity(Err(Code::AuthFailed)), Ask::Ping),
-            Proof::LimitReached(error) => (ResponseShape::Limit(error), Ask::Ping),
+            Proof::Accepted(identity) => (
+                ResponseShape::Identity(Ok(())),
+                SessionRequest::Identify(identity),
+            ),
+            Proof::Known => (ResponseShape::Identity(Ok(())), SessionRequest::Ping),
+            Proof::Refused => (
+                ResponseShape::Identity(Err(Code::AuthFailed)),
+                SessionRequest::Ping,
+            ),
+            Proof::LimitReached(error) => (ResponseShape::Limit(error), SessionRequest::Ping),
         }
     }
 }
 
-fn store_request(request: &wire::Request<'_>) -> (ResponseShape, Ask) {
+fn store_request(request: &wire::Request<'_>) -> (ResponseShape, SessionRequest) {
     match request {
         wire::Request::SetWatches(it) => set_watches(SetWatches {
             since: Zxid(it.relative_zxid),
@@ -514,27 +533,35 @@ fn store_request(request: &wire::Request<'_>) -> (ResponseShape, Ask) {
             recursive: paths(it.recursive.0.iter()),
             done: 0,
         }),
-        wire::Request::CheckWatches(it) => watches(&it.path, it.kind, Ask::CheckWatches),
-        wire::Request::RemoveWatches(it) => watches(&it.path, it.kind, Ask::RemoveWatches),
+        wire::Request::CheckWatches(it) => watches(&it.path, it.kind, SessionRequest::CheckWatches),
+        wire::Request::RemoveWatches(it) => {
+            watches(&it.path, it.kind, SessionRequest::RemoveWatches)
+        }
         wire::Request::ForgetWatch(it) => {
             let number = it.watch.cast_unsigned();
-            (ResponseShape::Watches, Ask::ForgetWatch(number))
+            (ResponseShape::Watches, SessionRequest::ForgetWatch(number))
         }
-        wire::Request::Reconfig(_) => (ResponseShape::Refusal(Code::Unimplemented), Ask::Ping),
+        wire::Request::Reconfig(_) => (
+            ResponseShape::Refusal(Code::Unimplemented),
+            SessionRequest::Ping,
+        ),
         other => store(other),
     }
 }
 
-fn store(request: &wire::Request<'_>) -> (ResponseShape, Ask) {
+fn store(request: &wire::Request<'_>) -> (ResponseShape, SessionRequest) {
     match to_store(request) {
-        Ok((Some(asked), shape)) => (ResponseShape::Store(shape), Ask::Request(asked)),
-        Ok((None, _)) => (ResponseShape::Refusal(Code::Unimplemented), Ask::Ping),
-        Err(code) => (ResponseShape::Refusal(code), Ask::Ping),
+        Ok((Some(asked), shape)) => (ResponseShape::Store(shape), SessionRequest::Request(asked)),
+        Ok((None, _)) => (
+            ResponseShape::Refusal(Code::Unimplemented),
+            SessionRequest::Ping,
+        ),
+        Err(code) => (ResponseShape::Refusal(code), SessionRequest::Ping),
     }
 }
 
-fn set_watches(asked: SetWatches) -> (ResponseShape, Ask) {
-    (ResponseShape::Done, Ask::SetWatches(asked))
+fn set_watches(asked: SetWatches) -> (ResponseShape, SessionRequest) {
+    (ResponseShape::Done, SessionRequest::SetWatches(asked))
 }
 
 /// Leaves out invalid paths, which name no znode and so never have an event.
@@ -549,19 +576,27 @@ fn paths<'a, 'b: 'a>(list: impl Iterator<Item = &'a Path<'b>>) -> Vec<ZnodePath>
 fn watches(
     path: &str,
     kind: i32,
-    ask: impl FnOnce(ZnodePath, WatchFilter) -> Ask,
-) -> (ResponseShape, Ask) {
+    ask: impl FnOnce(ZnodePath, WatchFilter) -> SessionRequest,
+) -> (ResponseShape, SessionRequest) {
     let which = match kind {
         1 => WatchFilter::Child,
         2 => WatchFilter::Data,
         3 => WatchFilter::Any,
         4 => WatchFilter::Mode(WatchMode::Persistent),
         5 => WatchFilter::Mode(WatchMode::PersistentRecursive),
-        _ => return (ResponseShape::Refusal(Code::MarshallingError), Ask::Ping),
+        _ => {
+            return (
+                ResponseShape::Refusal(Code::MarshallingError),
+                SessionRequest::Ping,
+            );
+        }
     };
     match ZnodePath::new(path) {
         Ok(path) => (ResponseShape::Watches, ask(path, which)),
-        Err(_) => (ResponseShape::Refusal(Code::NoWatcher), Ask::Ping),
+        Err(_) => (
+            ResponseShape::Refusal(Code::NoWatcher),
+            SessionRequest::Ping,
+        ),
     }
 }
 

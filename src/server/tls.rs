@@ -20,7 +20,7 @@ use tokio_rustls::server::TlsStream;
 use super::connection;
 use super::connection_table::{ConnectionGuard, Count};
 use super::listener::listen;
-use super::transport::unless_closed;
+use super::transport::run_until_closed;
 use super::{Server, ServerError, ServerOptions, Shared};
 use crate::model::identity::Identity;
 use crate::tls::{Authorities, Pem, TlsError, alternative_name, key_pair, provider, subject, uri};
@@ -342,7 +342,7 @@ pub(super) async fn serve(
     deadline: Instant,
 ) {
     let accepting = tokio::time::timeout_at(deadline, acceptor.accept(stream));
-    let Some(accepted) = unless_closed(guard.close_requested(), accepting).await else {
+    let Some(accepted) = run_until_closed(guard.close_requested(), accepting).await else {
         return;
     };
     let address = guard.address();

@@ -117,7 +117,7 @@ where
 /// Runs `work`, or returns `None` if `closed` completes first.
 ///
 /// `closed` is polled first, so that work that is always ready does not delay a request to close.
-pub(super) async fn unless_closed<T, U>(
+pub(super) async fn run_until_closed<T, U>(
     closed: impl Future<Output = U>,
     work: impl Future<Output = T>,
 ) -> Option<T> {

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use lockkeeper::blocking::{
-    Client, Election, Mutex, OncePer, ReentrantMutex, Revoker, RwLock, Semaphore, Turn, Upgrade,
+    Attempt, Client, Election, Mutex, OncePer, ReentrantMutex, Revoker, RwLock, Semaphore, Upgrade,
     connect, connect_with, iter, lock_all, lock_all_timeout, lock_each, observe, queue,
     try_lock_all, try_lock_many,
 };
@@ -125,9 +125,9 @@ on_every_store! {
         run.release().unwrap();
         let run = job().begin().unwrap().due().expect("nor does one that was released");
         assert!(run.is_held());
-        assert!(matches!(job().try_begin().unwrap(), Turn::Running));
+        assert!(matches!(job().try_begin().unwrap(), Attempt::Running));
         run.finish().unwrap();
-        assert!(matches!(job().begin().unwrap(), Turn::NotDue { .. }));
+        assert!(matches!(job().begin().unwrap(), Attempt::NotDue { .. }));
         assert!(job().try_begin().unwrap().due().is_none());
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lockkeeper::testing::{RequestKind, TestStore};
-use lockkeeper::{Client, LockError, LockOptions, LostReason, Mutex, OncePer, Run, Turn};
+use lockkeeper::{Attempt, Client, LockError, LockOptions, LostReason, Mutex, OncePer, Run};
 use lockkeeper::{Clock, Store, StoreOptions};
 use testkit::{TempFolder, on_every_backend};
 
@@ -26,7 +26,7 @@ async fn begun(job: &OncePer) -> Run {
 }
 
 async fn is_not_due(job: &OncePer) -> bool {
-    matches!(job.try_begin().await.unwrap(), Turn::NotDue { .. })
+    matches!(job.try_begin().await.unwrap(), Attempt::NotDue { .. })
 }
 
 on_every_backend! {
@@ -35,7 +35,7 @@ on_every_backend! {
         let (one, other) = (world.client().await, world.client().await);
         begun(&job(&one, HOUR)).await.finish().await.unwrap();
         for client in [&one, &other, &one] {
-            let Turn::NotDue { since_end, due_in } = job(client, HOUR).try_begin().await.unwrap() else {
+            let Attempt::NotDue { since_end, due_in } = job(client, HOUR).try_begin().await.unwrap() else {
                 panic!("it is not due");
             };
             assert!(since_end < HOUR && due_in <= HOUR && due_in > HOUR / 2);
@@ -73,12 +73,12 @@ on_every_backend! {
         let world = World::new(env).await;
         let run = begun(&job(&world.client().await, HOUR)).await;
         let other = job(&world.client().await, HOUR);
-        assert!(matches!(other.try_begin().await.unwrap(), Turn::Running));
+        assert!(matches!(other.try_begin().await.unwrap(), Attempt::Running));
         let waiter = world.queue_up_at(LOCK, async move { other.begin().await }).await;
         assert!(!waiter.is_finished());
         run.finish().await.unwrap();
         let turn = waiter.await.unwrap().unwrap();
-        assert!(matches!(turn, Turn::NotDue { .. }), "{turn:?}");
+        assert!(matches!(turn, Attempt::NotDue { .. }), "{turn:?}");
         world.until_count(1).await;
         assert_eq!(world.children().await, [":last-run"]);
     }
@@ -131,7 +131,7 @@ on_every_backend! {
         let world = World::new(env).await;
         let client = world.client().await;
         let guard = Mutex::new(&client, LOCK).unwrap().lock().await.unwrap();
-        assert!(matches!(job(&client, HOUR).try_begin().await.unwrap(), Turn::Running));
+        assert!(matches!(job(&client, HOUR).try_begin().await.unwrap(), Attempt::Running));
         guard.release().await.unwrap();
         let run = begun(&job(&client, HOUR)).await;
         let mutex = world.mutex().await;
@@ -173,7 +173,7 @@ async fn a_job_is_due_again_when_its_period_is_over() {
     run.finish().await.unwrap();
     // Counted from the start of the run.
     store.advance(HOUR / 4).await;
-    let Turn::NotDue { since_end, due_in } = job.try_begin().await.unwrap() else {
+    let Attempt::NotDue { since_end, due_in } = job.try_begin().await.unwrap() else {
         panic!("it is not due");
     };
     assert_eq!((since_end, due_in), (HOUR / 4, HOUR / 2));
@@ -223,7 +223,7 @@ async fn a_clock_that_was_set_back_delays_a_job_by_one_period() {
     drop(client);
     let (client, clock) = opened(&folder, Duration::ZERO).await;
     let job = job(&client, HOUR);
-    let Turn::NotDue { since_end, due_in } = job.try_begin().await.unwrap() else {
+    let Attempt::NotDue { since_end, due_in } = job.try_begin().await.unwrap() else {
         panic!("it is not due");
     };
     assert_eq!((since_end, due_in), (Duration::ZERO, HOUR));

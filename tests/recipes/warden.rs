@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use lockkeeper::testing::{Plan, RequestKind, TestStore, seeds};
 use lockkeeper::{
-    Client, Clock, ConnectOptions, Error, FencingEnforced, FencingGate, LockError, LockOptions,
-    LostReason, Mutex, OncePer, OverdueLevel, RevokeTarget, Revoker, Session, Store, StoreOptions,
-    Turn, Warden, WardenReport, WardenReports, queue,
+    Attempt, Client, Clock, ConnectOptions, Error, FencingEnforced, FencingGate, LockError,
+    LockOptions, LostReason, Mutex, OncePer, OverdueLevel, RevokeTarget, Revoker, Session, Store,
+    StoreOptions, Warden, WardenReport, WardenReports, queue,
 };
 use lockkeeper_store::{BootInstant, CreateMode, ZnodePath};
 use testkit::{on_every_backend, rounds};
@@ -113,7 +113,7 @@ on_every_backend! {
         waiter.await.unwrap().unwrap().release().await.unwrap();
         let job = OncePer::new(&client, "/job", NO_LIMIT).unwrap();
         job.try_begin().await.unwrap().due().unwrap().finish().await.unwrap();
-        assert!(matches!(job.try_begin().await.unwrap(), Turn::NotDue { .. }));
+        assert!(matches!(job.try_begin().await.unwrap(), Attempt::NotDue { .. }));
     }
 
     async fn an_overdue_holder_is_reported_on_each_level_and_then_removed(env: Env) {

@@ -11,7 +11,7 @@ use lockkeeper::{Client, ConnectOptions, LockError, Mutex, connect_with};
 use testkit::Random;
 use testkit::contender::{CONTENDERS, Stays, enter, is_out_of_reach, wait};
 use testkit::gate::{Closed, Gate};
-use testkit::recipe::{Held, Way};
+use testkit::recipe::{AcquireMode, Held};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 #[derive(Default)]
@@ -114,8 +114,8 @@ impl Task {
     async fn contend(mut self, mut random: Random) {
         while !self.is_finishing.load(Ordering::Relaxed) {
             tokio::time::sleep(random.below_ms(5)).await;
-            let way = match Way::draw(&mut random) {
-                Way::Dropped(limit) => Way::Dropped(limit / 50),
+            let way = match AcquireMode::draw(&mut random) {
+                AcquireMode::Dropped(limit) => AcquireMode::Dropped(limit / 50),
                 way => way,
             };
             let held = match wait(&self.client, self.keys, way, &mut random).await {

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use lockkeeper::{
-    Client, Election, FencingToken, LockError, LockEvent, LockEvents, LockGuard, LockOptions,
-    LockPath, Mutex, OncePer, QueueEntry, RwLock, Semaphore, Turn, lock_all_with, lock_events,
-    try_lock_all_with,
+    Attempt, Client, Election, FencingToken, LockError, LockEvent, LockEvents, LockGuard,
+    LockOptions, LockPath, Mutex, OncePer, QueueEntry, RwLock, Semaphore, lock_all_with,
+    lock_events, try_lock_all_with,
 };
 use tokio::sync::watch;
 
@@ -58,11 +58,11 @@ pub(super) enum Acquired {
     },
 }
 
-impl From<Turn> for Acquired {
-    fn from(turn: Turn) -> Self {
+impl From<Attempt> for Acquired {
+    fn from(turn: Attempt) -> Self {
         match turn {
-            Turn::Due(run) => Self::Held(Held::Job(run)),
-            Turn::NotDue { since_end, due_in } => Self::NotDue { since_end, due_in },
+            Attempt::Due(run) => Self::Held(Held::Job(run)),
+            Attempt::NotDue { since_end, due_in } => Self::NotDue { since_end, due_in },
             _ => Self::NotFree,
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lockkeeper::{Client, Clock, Error, LockError, Owner, Semaphore};
 use lockkeeper_store::CreateMode;
 use testkit::contender::is_out_of_reach;
-use testkit::recipe::{Held, Recipe, Way, enter, now_or_never, wait_for_all};
+use testkit::recipe::{AcquireMode, Held, Recipe, enter, now_or_never, wait_for_all};
 
 use crate::filler::is_refusal;
 use crate::history::History;
@@ -194,7 +194,7 @@ impl Actor {
         }
         let way = match self.world.memory() {
             Some(_) => in_memory::draw_way(&mut self.random),
-            None => Way::draw(&mut self.random),
+            None => AcquireMode::draw(&mut self.random),
         };
         self.world.count("waits");
         self.world.tell(format_args!(
@@ -297,8 +297,8 @@ impl Actor {
     async fn convert(&mut self, held: Held) -> Option<Held> {
         let is_in_memory = self.world.memory().is_some();
         let way = match is_in_memory && self.random.once_in(6) {
-            true => Way::Dropped(self.random.below_ms(500)),
-            false => Way::Patient,
+            true => AcquireMode::Dropped(self.random.below_ms(500)),
+            false => AcquireMode::Patient,
         };
         let converting = async { held.converted().await.map(Some) };
         match way.dropped(converting, &self.clock).await {

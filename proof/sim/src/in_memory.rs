@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockkeeper::{Election, Guard, LockError, lock_each, try_lock_many};
 use testkit::Random;
-use testkit::recipe::{Held, Recipe, Way};
+use testkit::recipe::{AcquireMode, Held, Recipe};
 
 use crate::actor::{Actor, Grant};
 use crate::resource::Resource;
@@ -19,10 +19,10 @@ pub(crate) fn draw_recipes(random: &mut Random) -> Vec<Recipe> {
     }
 }
 
-pub(crate) fn draw_way(random: &mut Random) -> Way {
+pub(crate) fn draw_way(random: &mut Random) -> AcquireMode {
     match random.once_in(9) {
-        true => Way::Synced,
-        false => Way::draw(random),
+        true => AcquireMode::Synced,
+        false => AcquireMode::draw(random),
     }
 }
 
@@ -32,14 +32,14 @@ impl Actor {
         &mut self,
         wanted: &[Rc<Resource>],
         paths: &[&str],
-        way: Way,
+        way: AcquireMode,
     ) -> Result<Vec<Grant>, LockError> {
         let grant = |path: String, guard: Guard| {
             let resource = wanted.iter().find(|resource| resource.path == path);
             let resource = resource.expect("it was asked for").clone();
             (Rc::new(Held::Mutex(guard)), resource)
         };
-        if let Way::Try | Way::Synced = way {
+        if let AcquireMode::Try | AcquireMode::Synced = way {
             let tried = try_lock_many(&self.client, paths).await?;
             self.world.count("mutexes tried one by one");
             let acquired = tried.acquired.into_iter();
@@ -77,7 +77,7 @@ impl Actor {
     pub(crate) async fn lead(
         &mut self,
         resource: &Rc<Resource>,
-        way: Way,
+        way: AcquireMode,
     ) -> Result<Vec<Grant>, LockError> {
         let election = Election::new(&self.client, &resource.path)?;
         let mut random = self.random.fork();

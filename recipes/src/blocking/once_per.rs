@@ -31,7 +31,7 @@ use crate::token::FencingToken;
 pub struct OncePer(crate::OncePer);
 
 /// Answer to a process that wants to run a job.
-pub type Turn = crate::Turn<Run>;
+pub type Attempt = crate::Attempt<Run>;
 
 /// A run of a job. See [`Run`](crate::Run).
 #[derive(Debug)]
@@ -55,22 +55,22 @@ impl OncePer {
 
 forward_methods! { OncePer {
     /// Starts a run if the job is due and no other process has the lock. Does not wait for the lock.
-    fn try_begin() -> Turn;
+    fn try_begin() -> Attempt;
 
     /// Like [`try_begin`](Self::try_begin), with the given options for the lock.
-    fn try_begin_with(options: LockOptions) -> Turn;
+    fn try_begin_with(options: LockOptions) -> Attempt;
 
     /// Starts a run if the job is due. Waits while another process has the lock.
-    fn begin() -> Turn;
+    fn begin() -> Attempt;
 
     /// Like [`begin`](Self::begin), with the given options for the lock.
-    fn begin_with(options: LockOptions) -> Turn;
+    fn begin_with(options: LockOptions) -> Attempt;
 }}
 
-impl Blocking for crate::Turn {
-    type Output = Turn;
+impl Blocking for crate::Attempt {
+    type Output = Attempt;
 
-    fn blocking(self) -> Turn {
+    fn blocking(self) -> Attempt {
         self.map(Run)
     }
 }

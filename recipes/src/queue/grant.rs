@@ -9,7 +9,7 @@ use crate::token::FencingToken;
 
 #[derive(Clone)]
 pub(crate) struct Grant {
-    pub(crate) node: HeldNode,
+    pub(crate) node: GrantNode,
     pub(crate) token: FencingToken,
     /// Lease at the time of the grant. Once it has lapsed, the guard is lost for good (invariant 6).
     pub(crate) lease: Lease,
@@ -18,7 +18,7 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    pub(crate) fn new(node: HeldNode, token: FencingToken, lease: Lease) -> Self {
+    pub(crate) fn new(node: GrantNode, token: FencingToken, lease: Lease) -> Self {
         Self {
             node,
             token,
@@ -30,20 +30,20 @@ impl Grant {
 
 /// An entry in an embedded store is a reference, and its path is only built on demand.
 #[derive(Clone)]
-pub(crate) struct HeldNode {
-    entry: Option<HeldEntry>,
+pub(crate) struct GrantNode {
+    entry: Option<GrantEntry>,
     path: OnceLock<ZnodePath>,
 }
 
 #[derive(Clone)]
-pub(crate) struct HeldEntry {
+pub(crate) struct GrantEntry {
     pub(crate) queue: Arc<ZnodeHandle>,
     pub(crate) name: EntryName,
     pub(crate) key: EntryKey,
 }
 
-impl HeldNode {
-    pub(crate) fn entry(entry: HeldEntry) -> Self {
+impl GrantNode {
+    pub(crate) fn entry(entry: GrantEntry) -> Self {
         Self {
             entry: Some(entry),
             path: OnceLock::new(),
@@ -56,7 +56,7 @@ impl HeldNode {
     }
 
     #[inline]
-    pub(super) fn held(&self) -> Option<&HeldEntry> {
+    pub(super) fn held(&self) -> Option<&GrantEntry> {
         self.entry.as_ref()
     }
 
@@ -68,13 +68,13 @@ impl HeldNode {
     }
 }
 
-impl HeldEntry {
+impl GrantEntry {
     pub(crate) fn path(&self) -> ZnodePath {
         self.key.path(&self.queue, self.name)
     }
 }
 
-impl From<ZnodePath> for HeldNode {
+impl From<ZnodePath> for GrantNode {
     fn from(path: ZnodePath) -> Self {
         Self {
             entry: None,

@@ -4,12 +4,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use lockkeeper_store::{
-    Client, DeleteReason, Entered, EntryKey, Lease, NewEntry, Place, Session, Turn, ZnodeHandle,
-    ZnodePath,
+    Client, DeleteReason, EnqueueMode, Enqueued, EntryKey, Lease, NewEntry, PredecessorWatch,
+    Session, ZnodeHandle, ZnodePath,
 };
 
 use super::cleanup::remove;
-use super::grant::{Grant, HeldEntry, HeldNode};
+use super::grant::{Grant, GrantEntry, GrantNode};
 use super::order::ReleaseMarker;
 use super::untaken::{Contender, attended};
 use crate::deadline::Progress;
@@ -24,16 +24,16 @@ pub(crate) struct LocalEntry(Option<Parts>);
 
 struct Parts {
     session: Session,
-    node: HeldNode,
+    node: GrantNode,
     id: EntryId,
     data: EntryData,
     /// The session's lease from before the entry was created, so that a later lapse shows.
     lease: Lease,
-    turn: Option<Turn>,
+    turn: Option<PredecessorWatch>,
     progress: Option<Progress>,
 }
 
-pub(crate) enum Attempt<G> {
+pub(crate) enum LocalAttempt<G> {
     Granted(G),
     Queued(Box<LocalEntry>),
     /// Nothing was done, and the caller must send requests instead.
@@ -50,13 +50,13 @@ impl LocalEntry {
         client: &Client,
         queue: &Arc<ZnodeHandle>,
         kind: Kind,
-        place: Place<'_>,
+        mode: EnqueueMode<'_>,
         data: impl FnOnce(i64) -> EntryData,
         is_reported: bool,
         hold: impl FnOnce(Session, Grant, EntryData) -> G,
-    ) -> Result<Attempt<G>> {
+    ) -> Result<LocalAttempt<G>> {
         let Some(session) = client.live_session()? else {
-            return Ok(Attempt::Unsupported);
+            return Ok(LocalAttempt::Unsupported);
         };
         let unix_ms = session.clock().unix_ms();
         let (id, lease) = (EntryId::fresh(), session.lease());
@@ -64,22 +64,22 @@ impl LocalEntry {
         let entered = session.enter(NewEntry {
             queue,
             name,
-            place,
+            mode,
             data: data.to_bytes(),
             queue_data: ReleaseMarker::fresh_bytes(kind),
             acl: session.acl(),
             unix_ms,
         });
-        let Some(Entered { entry: key, turn }) = entered else {
-            return Ok(Attempt::Unsupported);
+        let Some(Enqueued { entry: key, turn }) = entered else {
+            return Ok(LocalAttempt::Unsupported);
         };
         let queue = queue.clone();
-        let node = HeldNode::entry(HeldEntry { queue, name, key });
+        let node = GrantNode::entry(GrantEntry { queue, name, key });
         if turn.is_none() && lease.may_grant() && !is_reported {
             let grant = Grant::new(node, FencingToken::new(key.czxid()), lease);
-            return Ok(Attempt::Granted(hold(session, grant, data)));
+            return Ok(LocalAttempt::Granted(hold(session, grant, data)));
         }
-        Ok(Attempt::Queued(Box::new(Self(Some(Parts {
+        Ok(LocalAttempt::Queued(Box::new(Self(Some(Parts {
             session,
             node,
             id,
@@ -109,7 +109,7 @@ impl LocalEntry {
     }
 
     /// Hands the znode over to the caller, which must delete it from now on.
-    pub(super) fn take(&mut self) -> HeldNode {
+    pub(super) fn take(&mut self) -> GrantNode {
         self.0.take().expect(HANDED_OVER).node
     }
 
@@ -194,7 +194,7 @@ impl LocalEntry {
         let Parts { session, turn, .. } = self.0.as_mut().expect(HANDED_OVER);
         let turn = turn.take();
         if let Some(turn) = &turn {
-            session.forget(turn);
+            session.cancel_watch(turn);
         }
         turn.is_some()
     }

@@ -23,7 +23,7 @@ const MAX_DELAY: Duration = Duration::from_secs(10);
 const MAX_HEAD: usize = 64;
 
 /// Warns once if our own session holds the lock for so long that this may be a deadlock.
-pub(super) async fn or_warn<T>(
+pub(super) async fn warn_if_slow<T>(
     queue: Queue<'_>,
     by: &ZnodePath,
     data: &EntryData,

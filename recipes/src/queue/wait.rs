@@ -23,7 +23,7 @@ use lockkeeper_store::{
 
 use super::claim::{Claim, Creation, Enqueued, Names, create_queue, enqueue};
 use super::contenders::check_name;
-use super::grant::{Grant, HeldNode};
+use super::grant::{Grant, GrantNode};
 use super::list::{ListedQueue, Own};
 use super::local::LocalEntry;
 use super::self_deadlock;
@@ -255,7 +255,8 @@ impl<'a> Waiter<'a> {
         let wake = match &mut blocker.watcher {
             Some(watcher) => {
                 let sleep = pin!(sleep(self.queue.session, &self.reporter, watcher));
-                self_deadlock::or_warn(self.queue, &blocker.by, &self.options.data, sleep).await?
+                self_deadlock::warn_if_slow(self.queue, &blocker.by, &self.options.data, sleep)
+                    .await?
             }
             None => WakeReason::Gone,
         };
@@ -574,7 +575,7 @@ impl Entry<'_> {
         }
     }
 
-    fn take(&mut self) -> HeldNode {
+    fn take(&mut self) -> GrantNode {
         match self {
             Self::Claimed(claim, _) => {
                 let [path] = claim.take();

@@ -1,6 +1,6 @@
 //! Takes a free permit of an embedded store by reference, without a request or a path.
 
-use lockkeeper_store::{Condition, Place};
+use lockkeeper_store::{Condition, EnqueueMode};
 
 use super::Semaphore;
 use super::permit::Permit;
@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::guard::{Guard, GuardSet};
 use crate::names::Kind;
 use crate::options::LockOptions;
-use crate::queue::{Attempt, LocalEntry};
+use crate::queue::{LocalAttempt, LocalEntry};
 
 impl Semaphore {
     /// Takes a permit if the number of permits is unchanged, one is free, and no request waits. Returns `None`
@@ -48,17 +48,17 @@ impl Semaphore {
                 limit: 0,
             },
         ];
-        let (kind, place) = (Kind::Lease, Place::If(&conditions));
+        let (kind, mode) = (Kind::Lease, EnqueueMode::When(&conditions));
         let hold = |session, grant, data| {
             let guard = Guard::new(session, grant, kind, data, None);
             Permit::new(GuardSet::of_one(guard))
         };
         let data = |at| options.data(at);
-        let attempt = LocalEntry::enter(&self.client, leases, kind, place, data, false, hold)?;
+        let attempt = LocalEntry::enter(&self.client, leases, kind, mode, data, false, hold)?;
         Ok(match attempt {
-            Attempt::Granted(permit) => Some(permit),
+            LocalAttempt::Granted(permit) => Some(permit),
             // The permit is returned if the session has ended or its lease has lapsed.
-            Attempt::Queued(_) | Attempt::Unsupported => None,
+            LocalAttempt::Queued(_) | LocalAttempt::Unsupported => None,
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Beat, LeaseState, MAX_TOUCHES};
-use crate::model::protocol::Sent;
+use crate::model::protocol::PendingProof;
 use crate::runtime::clock::BootInstant;
 
 /// Nine tenths are 18 s, a fifth 4 s, a quarter 5 s, and a grain of the tick 0.25 s.
@@ -368,7 +368,7 @@ proptest::proptest! {
         steps in proptest::collection::vec((0u64..4, 0u64..1_500, 0u64..1_500), 1..80)
     ) {
         let mut lease = ensemble();
-        let (mut naive, mut now, mut open) = (Naive::default(), 1_000, Vec::<Sent>::new());
+        let (mut naive, mut now, mut open) = (Naive::default(), 1_000, Vec::<PendingProof>::new());
         for (kind, pause, which) in steps {
             now += pause;
             match kind {

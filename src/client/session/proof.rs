@@ -2,10 +2,10 @@
 
 use crate::backend::SessionStatus;
 use crate::model::error::{Error, Result};
-use crate::model::protocol::{Judge, Reply, Sent};
+use crate::model::protocol::{PendingProof, ProofPolicy, Reply};
 
-impl Judge for SessionStatus {
-    fn judge(&self, sent: Sent, is_write: bool, reply: &Result<Reply>) {
+impl ProofPolicy for SessionStatus {
+    fn judge(&self, sent: PendingProof, is_write: bool, reply: &Result<Reply>) {
         if proves(reply) {
             self.answered(sent, is_write && is_commit(reply));
         }

@@ -11,7 +11,7 @@ use tokio::task::coop;
 use super::Session;
 use crate::backend::LocalQueues;
 use crate::model::acl::Acl;
-use crate::model::entry::{Entered, EntryKey, NewEntry, Turn};
+use crate::model::entry::{Enqueued, EntryKey, NewEntry, PredecessorWatch};
 use crate::model::error::{Error, Result};
 use crate::model::identity::Secret;
 use crate::model::path::ZnodePath;
@@ -359,9 +359,9 @@ impl Session {
     /// failure (a missing queue in a store with a log, a failed condition, a refusal, a session with a timeout). Send
     /// the request then.
     ///
-    /// The caller must [`leave`](Self::leave) the queue, and [`forget`](Self::forget) a turn that it does not await.
+    /// The caller must [`leave`](Self::leave) the queue, and [cancel](Self::cancel_watch) a watch that it does not await.
     #[inline]
-    pub fn enter(&self, entry: NewEntry<'_>) -> Option<Entered> {
+    pub fn enter(&self, entry: NewEntry<'_>) -> Option<Enqueued> {
         let queues = self.local()?;
         match self.0.scale.takes_entry(&entry) {
             true => queues.enter(entry),
@@ -378,9 +378,9 @@ impl Session {
     }
 
     /// Removes the watch of a waiting entry, before the entry leaves or waits in another way.
-    pub fn forget(&self, turn: &Turn) {
+    pub fn cancel_watch(&self, turn: &PredecessorWatch) {
         if let Some(queues) = self.local() {
-            queues.forget(turn);
+            queues.cancel_watch(turn);
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::model::entry::{NewEntry, Place, ZnodeHandle};
+use crate::model::entry::{EnqueueMode, NewEntry, ZnodeHandle};
 use crate::model::identity::Secret;
 use crate::model::protocol::{EntryName, EntryRole};
 use crate::model::types::AclEntry;
@@ -279,7 +279,7 @@ const CALLS: [(&str, Act); 17] = [
         let new = NewEntry {
             queue: &queue,
             name: EntryName::new(1, EntryRole::Lock),
-            place: Place::InTurn(Blockers::All),
+            mode: EnqueueMode::Queued(Blockers::All),
             data: Bytes::new(),
             queue_data: &Bytes::new(),
             acl: &Acl::open(),
@@ -304,7 +304,7 @@ const CALLS: [(&str, Act); 17] = [
         let new = NewEntry {
             queue: &queue,
             name: EntryName::new(2, EntryRole::Lease),
-            place: Place::If(&[condition]),
+            mode: EnqueueMode::When(&[condition]),
             data: Bytes::new(),
             queue_data: &Bytes::new(),
             acl: &Acl::open(),

@@ -121,7 +121,7 @@ fn departures(store: &mut Harness) -> Vec<(WatchKey, bool, DeleteReason)> {
     let fired = store.effects.fired.drain(..);
     fired
         .filter_map(|fired| {
-            let News::Departure { gone, .. } = fired.news else {
+            let WatchUpdate::Departure { gone, .. } = fired.news else {
                 return None;
             };
             Some((fired.watch, gone.clear, gone.reason))

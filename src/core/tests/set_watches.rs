@@ -63,7 +63,7 @@ impl Harness {
             turns += 1;
         }
         let event = |fired: &Fired| match &fired.news {
-            News::Event(event) => (event.kind, event.path.to_string()),
+            WatchUpdate::Event(event) => (event.kind, event.path.to_string()),
             other => panic!("{other:?}"),
         };
         (turns, self.effects.fired.iter().map(event).collect())

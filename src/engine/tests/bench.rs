@@ -3,7 +3,7 @@
 use super::world::*;
 use super::*;
 use crate::core::CoreReply;
-use crate::engine::connection::{Ask, Connection};
+use crate::engine::connection::{Connection, SessionRequest};
 use crate::engine::outbox::{Message, Taken};
 use crate::engine::remote::Remote;
 use crate::log::{Boot, SimDisk, StepWriter};
@@ -13,7 +13,10 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) const LIMIT: usize = 1 << 20;
 
 pub(super) fn ask(connection: &Connection, request: Request) {
-    assert_eq!(connection.submit(&mut [Ask::Request(request)].into()), 1);
+    assert_eq!(
+        connection.submit(&mut [SessionRequest::Request(request)].into()),
+        1
+    );
 }
 
 /// Takes out everything that may be sent to the client now.
@@ -32,7 +35,7 @@ pub(super) fn told(connection: &Connection) -> (Vec<Message>, Taken) {
 pub(super) fn answer(connection: &Connection) -> Option<Result<CoreReply>> {
     match told(connection).0.pop()? {
         Message::Answer { answer, .. } => Some(answer),
-        Message::News { news, .. } => panic!("{news:?}"),
+        Message::WatchUpdate { news, .. } => panic!("{news:?}"),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::*;
 use crate::core::CoreReply;
-use crate::engine::connection::{Ask, Connection};
+use crate::engine::connection::{Connection, SessionRequest};
 use crate::engine::outbox::{Ending, Message};
 use crate::engine::remote::Remote;
 use crate::model::acl::Acl;
@@ -25,7 +25,7 @@ fn connected(remote: &Remote) -> Connection {
 
 /// Returns how many of a thousand such requests are carried out before the client has read anything.
 fn carried_out(connection: &Connection, request: &Request) -> usize {
-    let asks = (0..1_000).map(|_| Ask::Request(request.clone()));
+    let asks = (0..1_000).map(|_| SessionRequest::Request(request.clone()));
     connection.submit(&mut asks.collect())
 }
 
@@ -55,7 +55,10 @@ fn access_lists_count_in_answers() {
         mode: CreateMode::Persistent,
         acl: long_list(300),
     });
-    assert_eq!(connection.submit(&mut [Ask::Request(made)].into()), 1);
+    assert_eq!(
+        connection.submit(&mut [SessionRequest::Request(made)].into()),
+        1
+    );
     let path = path("/listed");
     let count = carried_out(&connection, &Request::GetAcl { path });
     assert!(count < 4, "{count} lists of 300 KB wait");
@@ -72,7 +75,10 @@ fn the_texts_of_errors_count_in_answers() {
 }
 
 fn asked(connection: &Connection, request: Request) -> Result<CoreReply> {
-    assert_eq!(connection.submit(&mut [Ask::Request(request)].into()), 1);
+    assert_eq!(
+        connection.submit(&mut [SessionRequest::Request(request)].into()),
+        1
+    );
     let mut said = VecDeque::new();
     connection.outbox().take(usize::MAX, |_| true, &mut said);
     connection.outbox().set_beside(0);
@@ -196,7 +202,7 @@ fn a_session_that_was_closed_is_no_excuse_for_a_slow_reader() {
         path: path.clone(),
         watch,
     };
-    let last = [get(), Request::Close].map(Ask::Request);
+    let last = [get(), Request::Close].map(SessionRequest::Request);
     assert_eq!(silent.submit(&mut last.into()), 2);
     assert_eq!(silent.outbox().is_cut(), None, "it may read the rest");
     silent.outbox().set_beside(700_000);

@@ -3,7 +3,9 @@
 use bytes::Bytes;
 
 use super::*;
-use crate::model::entry::{Entered, EntryKey, NewEntry, Place, Turn, ZnodeHandle};
+use crate::model::entry::{
+    EnqueueMode, Enqueued, EntryKey, NewEntry, PredecessorWatch, ZnodeHandle,
+};
 use crate::model::protocol::{Condition, EntryName, EntryRole, GetPredecessor, Op};
 use crate::model::watch::Watcher;
 
@@ -11,20 +13,20 @@ fn name(id: u128, role: EntryRole) -> EntryName {
     EntryName::new(id, role)
 }
 
-fn enter(session: &Session, queue: &ZnodeHandle, name: EntryName) -> Option<Entered> {
-    enter_at(session, queue, name, Place::InTurn(blockers(name)))
+fn enter(session: &Session, queue: &ZnodeHandle, name: EntryName) -> Option<Enqueued> {
+    enter_at(session, queue, name, EnqueueMode::Queued(blockers(name)))
 }
 
 fn enter_at(
     session: &Session,
     queue: &ZnodeHandle,
     name: EntryName,
-    place: Place<'_>,
-) -> Option<Entered> {
+    mode: EnqueueMode<'_>,
+) -> Option<Enqueued> {
     session.enter(NewEntry {
         queue,
         name,
-        place,
+        mode,
         data: Bytes::from_static(b"data"),
         queue_data: &Bytes::from_static(b"queue"),
         acl: session.acl(),
@@ -131,7 +133,7 @@ fn nothing_is_done_where_a_request_is_needed() {
     let large = NewEntry {
         queue: &queue,
         name: lock,
-        place: Place::InTurn(Blockers::All),
+        mode: EnqueueMode::Queued(Blockers::All),
         data: vec![0; crate::LARGEST_REQUEST_BYTES].into(),
         queue_data: &Bytes::new(),
         acl: &Acl::open(),
@@ -277,7 +279,7 @@ struct Contender {
 
 enum Wait {
     Over,
-    Turn(Turn),
+    Turn(PredecessorWatch),
     Watcher(Watcher),
 }
 
@@ -344,7 +346,7 @@ fn entries_by_reference_and_by_request_queue_as_one() {
             } else {
                 let gone = all.remove(draw(all.len() as u64) as usize);
                 if let Wait::Turn(turn) = &gone.wait {
-                    session(gone.session).forget(turn);
+                    session(gone.session).cancel_watch(turn);
                 }
                 let is_by_reference = gone.entry.is_ok() && draw(3) > 0;
                 match gone.entry {
@@ -428,15 +430,15 @@ fn an_entry_that_waits_for_nobody_is_created_where_none_blocks_it() {
         let (_client, session) = session_of(&store, None);
         let first = enter(&session, &queue, name(1, there)).unwrap();
         let new = name(2, new);
-        let place = Place::IfFree(blockers(new));
+        let mode = EnqueueMode::IfFree(blockers(new));
         let before = store.0.state.lock().core.last_zxid();
-        match enter_at(&session, &queue, new, place) {
+        match enter_at(&session, &queue, new, mode) {
             Some(entered) => assert!(is_free && entered.turn.is_none()),
             None => {
                 assert!(!is_free, "{new} beside an entry of {there:?}");
                 assert_eq!(store.0.state.lock().core.last_zxid(), before);
                 assert!(session.leave(first.entry, DeleteReason::Released));
-                assert!(enter_at(&session, &queue, new, place).is_some());
+                assert!(enter_at(&session, &queue, new, mode).is_some());
             }
         }
     }
@@ -459,7 +461,7 @@ impl Parts {
     }
 
     /// Takes one of `limit` + 1 places by reference if there are no waiters.
-    fn enter(&self, session: &Session, id: u128, data: &[u8], limit: u32) -> Option<Entered> {
+    fn enter(&self, session: &Session, id: u128, data: &[u8], limit: u32) -> Option<Enqueued> {
         let conditions = [
             Condition::Data {
                 znode: &self.number,
@@ -477,7 +479,7 @@ impl Parts {
         session.enter(NewEntry {
             queue: &self.queue,
             name: name(id, EntryRole::Lease),
-            place: Place::If(&conditions),
+            mode: EnqueueMode::When(&conditions),
             data: Bytes::from_static(b"data"),
             queue_data: &Bytes::new(),
             acl: &Acl::open(),

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use super::world::{Random, World, options, scaled, wait};
 use super::*;
 use crate::core::CoreReply;
-use crate::engine::connection::{Ask, Connection};
-use crate::engine::facts::NotAdmitting;
+use crate::engine::connection::{Connection, SessionRequest};
+use crate::engine::stats::NotAdmitting;
 use crate::engine::outbox::{Message, Taken};
 use crate::log::{Boot, Faults, SimDisk};
 use crate::model::protocol::{Create, Request};
@@ -374,7 +374,7 @@ fn a_client_whose_writes_die_with_its_session_cannot_outrun_the_disk() {
 }
 
 async fn answer(client: &Connection, request: Request) -> Result<CoreReply> {
-    let submitted = client.submit(&mut [Ask::Request(request)].into());
+    let submitted = client.submit(&mut [SessionRequest::Request(request)].into());
     assert_eq!(submitted, 1, "it has outrun the disk");
     let mut said = std::collections::VecDeque::new();
     loop {
@@ -443,7 +443,7 @@ struct Burst {
     disk: SimDisk,
     world: World,
     client: Connection,
-    asks: VecDeque<Ask>,
+    asks: VecDeque<SessionRequest>,
     answers: Vec<Result<CoreReply>>,
 }
 
@@ -464,7 +464,7 @@ impl Burst {
             asks: [create(&at)]
                 .into_iter()
                 .chain(writes)
-                .map(Ask::Request)
+                .map(SessionRequest::Request)
                 .collect(),
             answers: Vec::new(),
             world,
@@ -494,7 +494,8 @@ impl Burst {
         self.finish();
         let mut is_full = false;
         while !is_full {
-            self.asks.push_back(Ask::Request(set(&path("/a"), 0)));
+            self.asks
+                .push_back(SessionRequest::Request(set(&path("/a"), 0)));
             self.go_on();
             write_all(&mut self.world);
             self.go_on();
@@ -510,7 +511,7 @@ impl Burst {
         while self.client.outbox().take(1 << 20, may_leave, &mut said) == Taken::Some {}
         let answers = said.into_iter().filter_map(|what| match what {
             Message::Answer { answer, .. } => Some(answer),
-            Message::News { .. } => None,
+            Message::WatchUpdate { .. } => None,
         });
         let before = self.answers.len();
         self.answers.extend(answers);

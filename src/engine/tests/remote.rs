@@ -2,7 +2,7 @@
 
 use super::bench::*;
 use super::*;
-use crate::engine::connection::{Ask, Connection};
+use crate::engine::connection::{Connection, SessionRequest};
 use crate::engine::outbox::{Ending, Message, Taken};
 use crate::engine::remote::Remote;
 use crate::model::protocol::{Reply, Request};
@@ -148,7 +148,7 @@ fn messages_leave_in_the_order_of_their_events() {
     let said: Vec<_> = said
         .iter()
         .map(|what| match what {
-            Message::News { news, .. } => {
+            Message::WatchUpdate { news, .. } => {
                 let event = news.event();
                 format!("{:?} {}", event.kind, event.path)
             }
@@ -271,7 +271,7 @@ fn an_answer_too_many_waits_until_the_client_has_read() {
         },
     );
     let get = || {
-        Ask::Request(Request::GetData {
+        SessionRequest::Request(Request::GetData {
             path: path("/zookeeper"),
             watch: false,
         })
@@ -330,12 +330,12 @@ fn the_watches_of_a_connection_go_with_it_and_come_back_with_what_was_missed() {
         persistent: vec![path("/same")],
         ..crate::core::SetWatches::default()
     };
-    me.submit(&mut [Ask::SetWatches(asked)].into());
+    me.submit(&mut [SessionRequest::SetWatches(asked)].into());
     let (said, _) = told(&me);
     let said: Vec<_> = said
         .iter()
         .map(|what| match what {
-            Message::News { news, .. } => {
+            Message::WatchUpdate { news, .. } => {
                 let event = news.event();
                 format!("{:?} {} {:?}", event.kind, event.path, event.zxid)
             }
@@ -352,7 +352,7 @@ fn the_watches_of_a_connection_go_with_it_and_come_back_with_what_was_missed() {
     ];
     assert_eq!(said, expected);
     let has = |which| {
-        me.submit(&mut [Ask::CheckWatches(path("/same"), which)].into());
+        me.submit(&mut [SessionRequest::CheckWatches(path("/same"), which)].into());
         matches!(answer(&me), Some(Ok(Reply::Count(1))))
     };
     assert!(has(crate::core::WatchFilter::Data) && has(crate::core::WatchFilter::Child));
@@ -360,7 +360,7 @@ fn the_watches_of_a_connection_go_with_it_and_come_back_with_what_was_missed() {
         crate::model::watch::WatchMode::Persistent
     )));
     let which = crate::core::WatchFilter::Any;
-    me.submit(&mut [Ask::RemoveWatches(path("/same"), which)].into());
+    me.submit(&mut [SessionRequest::RemoveWatches(path("/same"), which)].into());
     assert!(matches!(answer(&me), Some(Ok(Reply::Count(1)))));
     assert!(!has(which));
     ask(
@@ -385,7 +385,7 @@ fn missed_changes_are_told_when_they_are_on_the_disk() {
         exist: vec![path("/new")],
         ..crate::core::SetWatches::default()
     };
-    me.submit(&mut [Ask::SetWatches(asked)].into());
+    me.submit(&mut [SessionRequest::SetWatches(asked)].into());
     assert!(told(&me).0.is_empty(), "it is not synced yet");
     write_all(&mut world);
     assert_eq!(told(&me).0.len(), 2, "the event, and the answer");
@@ -462,7 +462,10 @@ fn a_container_of_another_process_is_on_the_disk_before_its_answer_leaves() {
 
 fn prove(connection: &Connection) {
     let proved = Identity::proved("digest", b"alice:secret").unwrap();
-    assert_eq!(connection.submit(&mut [Ask::Identify(proved)].into()), 1);
+    assert_eq!(
+        connection.submit(&mut [SessionRequest::Identify(proved)].into()),
+        1
+    );
 }
 
 fn opened_unproven(remote: &Remote) -> Connection {
@@ -482,7 +485,7 @@ fn a_session_is_logged_when_it_is_proved_and_not_before() {
     let zxid = remote.last_zxid();
     let (unproven, proven) = (opened_unproven(&remote), opened_unproven(&remote));
     assert_eq!(remote.last_zxid(), zxid, "nothing has happened yet");
-    unproven.submit(&mut [Ask::Ping].into());
+    unproven.submit(&mut [SessionRequest::Ping].into());
     assert!(answer(&unproven).unwrap().is_ok());
 
     prove(&proven);

@@ -1,7 +1,7 @@
 //! The end of sessions of other processes on a server that is late (rule 14).
 
 use super::*;
-use crate::engine::connection::{Ask, Connection};
+use crate::engine::connection::{Connection, SessionRequest};
 use crate::engine::remote::Remote;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -85,7 +85,7 @@ fn rule_14_after_a_long_stop_a_client_has_a_tick_to_come_back() {
 fn rule_14_a_sign_of_life_that_is_read_late_counts() {
     let (clock, store, _, connection) = served();
     clock.advance(13 * SECOND);
-    assert_eq!(connection.submit(&mut [Ask::Ping].into()), 1);
+    assert_eq!(connection.submit(&mut [SessionRequest::Ping].into()), 1);
     clock.advance(9 * SECOND);
     assert!(lives(&store, connection.id()));
 }

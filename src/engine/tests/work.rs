@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::*;
 use crate::core::SetWatches;
-use crate::engine::connection::{Ask, Connection};
+use crate::engine::connection::{Connection, SessionRequest};
 use crate::engine::outbox::Message;
 use crate::model::protocol::{Reply, Request};
 use crate::model::types::Zxid;
@@ -21,9 +21,9 @@ fn told(connection: &Connection) -> VecDeque<Message> {
 }
 
 /// A request of many parts with a small answer: watches on `paths` paths without a znode.
-fn watches(paths: usize) -> Ask {
+fn watches(paths: usize) -> SessionRequest {
     let missing = (0..paths).map(|number| path(&format!("/missing/{number}")));
-    Ask::SetWatches(SetWatches {
+    SessionRequest::SetWatches(SetWatches {
         since: Zxid(i64::MAX),
         exist: missing.collect(),
         ..SetWatches::default()
@@ -55,7 +55,11 @@ fn a_turn_ends_by_its_work_and_the_next_takes_up_the_rest() {
 const TURN: u64 = 2 * 16_384;
 
 /// Carries out requests until all are answered. Returns the most work in one hold of the store's lock, and the answers.
-fn max_at_once(store: &Store, connection: &Connection, asks: Vec<Ask>) -> (u64, Vec<Message>) {
+fn max_at_once(
+    store: &Store,
+    connection: &Connection,
+    asks: Vec<SessionRequest>,
+) -> (u64, Vec<Message>) {
     let work = || store.0.state.lock().core.work();
     let (count, mut asks) = (asks.len(), VecDeque::from(asks));
     let (mut most, mut answers) = (0, Vec::new());
@@ -68,8 +72,8 @@ fn max_at_once(store: &Store, connection: &Connection, asks: Vec<Ask>) -> (u64, 
     (most, answers)
 }
 
-fn create(at: String, mode: CreateMode) -> Ask {
-    Ask::Request(Request::Create(crate::Create {
+fn create(at: String, mode: CreateMode) -> SessionRequest {
+    SessionRequest::Request(Request::Create(crate::Create {
         path: path(&at),
         data: bytes::Bytes::new(),
         mode,
@@ -99,7 +103,7 @@ fn a_search_among_many_ephemerals_takes_several_turns() {
     let (store, _clock) = virtual_store();
     let connection = owner(&store);
     let search = |prefix| {
-        Ask::Request(Request::GetEphemerals {
+        SessionRequest::Request(Request::GetEphemerals {
             prefix: path(prefix),
         })
     };
@@ -128,7 +132,11 @@ fn a_session_with_many_watches_is_closed_in_several_turns() {
     let (store, _clock) = virtual_store();
     let connection = served(&store);
     max_at_once(&store, &connection, vec![watches(50_000)]);
-    let (most, answers) = max_at_once(&store, &connection, vec![Ask::Request(Request::Close)]);
+    let (most, answers) = max_at_once(
+        &store,
+        &connection,
+        vec![SessionRequest::Request(Request::Close)],
+    );
     assert!(most <= TURN, "{most} units in one turn");
     assert!(matches!(answers[0], Message::Answer { answer: Ok(_), .. }));
     let counts = store.0.state.lock().core.counts();
@@ -153,7 +161,7 @@ fn a_session_with_many_watches_is_taken_over_with_none_and_its_former_connection
     let connection = now(taken).unwrap().unwrap();
     assert_eq!(store.0.state.lock().core.counts().watches, 0);
     max_at_once(&store, &connection, vec![watches(10)]);
-    former.submit(&mut [Ask::Ping].into());
+    former.submit(&mut [SessionRequest::Ping].into());
     assert!(former.outbox().is_cut().is_some());
     drop(former);
     assert_eq!(store.0.state.lock().core.counts().watches, 10);

@@ -8,22 +8,22 @@ use crate::runtime::clock::BootInstant;
 
 /// Record of a sent request, needed to judge its answer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sent {
+pub(crate) struct PendingProof {
     pub(crate) at: BootInstant,
     /// The connection's number in the session's status.
     pub(crate) connection: u64,
 }
 
 /// A session's status, which decides what an answer proves.
-pub(crate) trait Judge: Send + Sync {
+pub(crate) trait ProofPolicy: Send + Sync {
     /// Renews the session's lease if the reply proves that it was alive.
-    fn judge(&self, sent: Sent, is_write: bool, reply: &Result<Reply>);
+    fn judge(&self, sent: PendingProof, is_write: bool, reply: &Result<Reply>);
 }
 
 /// A request in flight, and its session's status.
 pub(crate) struct Proof {
-    pub(crate) status: Arc<dyn Judge>,
-    pub(crate) sent: Sent,
+    pub(crate) status: Arc<dyn ProofPolicy>,
+    pub(crate) sent: PendingProof,
     pub(crate) is_write: bool,
 }
 

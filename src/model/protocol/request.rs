@@ -196,7 +196,7 @@ pub enum Op {
 
 /// Condition on a znode, which the session must have the right to read.
 ///
-/// A multi ([`Op::Require`]) and an entry by reference ([`Place::If`](crate::Place::If)) check it once. The head of a
+/// A multi ([`Op::Require`]) and an entry by reference ([`EnqueueMode::When`](crate::EnqueueMode::When)) check it once. The head of a
 /// queue waits for it ([`Enqueue::conditions`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition<Z = ZnodePath, D = Bytes> {

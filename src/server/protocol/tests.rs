@@ -117,7 +117,10 @@ fn a_proof_beyond_the_limits_is_refused_and_ends_no_connection() {
         .unwrap();
     let asked: Vec<_> = protocol.asks().drain(..).collect();
     assert!(
-        matches!(asked[..], [Ask::Ping, Ask::Request(_)]),
+        matches!(
+            asked[..],
+            [SessionRequest::Ping, SessionRequest::Request(_)]
+        ),
         "{asked:?}"
     );
     let answer = Message::Answer {
@@ -139,7 +142,10 @@ fn a_proof_that_the_store_has_no_room_for_ends_the_connection() {
         .parse_requests(BootInstant::default(), &mut TurnLength::default().start(0))
         .unwrap();
     let asked: Vec<_> = protocol.asks().drain(..).collect();
-    assert!(matches!(asked[..], [Ask::Identify(_)]), "{asked:?}");
+    assert!(
+        matches!(asked[..], [SessionRequest::Identify(_)]),
+        "{asked:?}"
+    );
     let full = Error::LimitReached {
         what: "bytes",
         limit: 0,
@@ -176,7 +182,7 @@ fn own_operations_are_unknown_to_a_connection_that_has_not_agreed_on_them() {
             )
             .ok();
         let asked = protocol.asks().pop_front().unwrap();
-        assert_eq!(matches!(asked, Ask::ForgetWatch(1)), is_extended);
+        assert_eq!(matches!(asked, SessionRequest::ForgetWatch(1)), is_extended);
         let answer = Message::Answer {
             zxid: Zxid(3),
             answer: Ok(Reply::Count(1)),
@@ -246,7 +252,10 @@ fn a_write_whose_answer_is_too_large_is_not_told_to_be_refused() {
         )
         .unwrap();
     let asked = protocol.asks().pop_front();
-    assert!(matches!(asked, Some(Ask::Request(_))), "{asked:?}");
+    assert!(
+        matches!(asked, Some(SessionRequest::Request(_))),
+        "{asked:?}"
+    );
     let name = "x".repeat(1 << 10);
     let names = vec![name; protocol.limits.outgoing_bytes >> 10];
     let answer = Message::Answer {

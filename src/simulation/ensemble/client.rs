@@ -13,7 +13,7 @@ use super::State;
 use super::leader::{Write, WriteKind};
 use super::member::{Member, Role, STILL};
 use crate::core::{CoreReply, Effects, SessionRef};
-use crate::engine::{Ask, Message};
+use crate::engine::{Message, SessionRequest};
 use crate::model::error::{Error, Result};
 use crate::model::protocol::{Reply, Request};
 use crate::model::types::{SessionId, Stat, Zxid};
@@ -54,7 +54,7 @@ enum Pending {
     Write(Option<Result<CoreReply>>),
     /// The number of entries to apply before the answer, once known.
     Sync(Option<usize>),
-    Here(Ask),
+    Here(SessionRequest),
 }
 
 struct Terms {
@@ -253,8 +253,10 @@ impl State {
         }
         for ask in asked {
             let (kind, pending) = match ask {
-                Ask::Request(Request::Sync { .. }) => (Some(WriteKind::Sync), Pending::Sync(None)),
-                Ask::Request(request) if is_write(&request) => {
+                SessionRequest::Request(Request::Sync { .. }) => {
+                    (Some(WriteKind::Sync), Pending::Sync(None))
+                }
+                SessionRequest::Request(request) if is_write(&request) => {
                     (Some(WriteKind::Request(request)), Pending::Write(None))
                 }
                 ask => (None, Pending::Here(ask)),
@@ -410,32 +412,40 @@ impl Member {
     }
 
     /// Answers from the replica.
-    fn look_up(&mut self, of: SessionRef, ask: Ask, effects: &mut Effects) -> Result<CoreReply> {
+    fn look_up(
+        &mut self,
+        of: SessionRef,
+        ask: SessionRequest,
+        effects: &mut Effects,
+    ) -> Result<CoreReply> {
         let core = &mut self.replica;
         match ask {
-            Ask::Request(Request::GetData { path, .. }) if path.as_str() == "/zookeeper/config" => {
+            SessionRequest::Request(Request::GetData { path, .. })
+                if path.as_str() == "/zookeeper/config" =>
+            {
                 Ok(Reply::Data {
                     data: self.config.clone(),
                     stat: Stat::default(),
                     watcher: None,
                 })
             }
-            Ask::Request(request) => core.submit(of, request, STILL, effects),
-            Ask::SetWatches(mut asked) => {
+            SessionRequest::Request(request) => core.submit(of, request, STILL, effects),
+            SessionRequest::SetWatches(mut asked) => {
                 let set = core.set_some_watches(of, &mut asked, usize::MAX, STILL, effects);
                 set.map(|_| Reply::Done)
             }
-            Ask::CheckWatches(path, which) => {
+            SessionRequest::CheckWatches(path, which) => {
                 let found = core.find_watches(of, &path, which, STILL, effects)?;
                 Ok(Reply::Count(found.len().min(1)))
             }
-            Ask::RemoveWatches(path, which) => {
+            SessionRequest::RemoveWatches(path, which) => {
                 let found = core.find_watches(of, &path, which, STILL, effects)?;
                 Ok(Reply::Count(core.remove_watches(&found).into()))
             }
-            Ask::Ping | Ask::Identify(_) | Ask::Search { .. } | Ask::ForgetWatch(_) => {
-                core.ping(of, STILL, effects).map(|()| Reply::Done)
-            }
+            SessionRequest::Ping
+            | SessionRequest::Identify(_)
+            | SessionRequest::Search { .. }
+            | SessionRequest::ForgetWatch(_) => core.ping(of, STILL, effects).map(|()| Reply::Done),
         }
     }
 
@@ -451,7 +461,7 @@ impl Member {
             });
             for protocol in protocols.take(1) {
                 protocol.encode(
-                    Message::News {
+                    Message::WatchUpdate {
                         watch,
                         news: news.clone(),
                     },

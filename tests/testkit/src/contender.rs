@@ -6,7 +6,7 @@ use lockkeeper::{Client, Error, LockError};
 use crate::Random;
 use crate::gate::{Closed, Gate, Part, Stay};
 use crate::keys;
-use crate::recipe::{Held, Recipe, Way, wait_for_all};
+use crate::recipe::{AcquireMode, Held, Recipe, wait_for_all};
 
 /// Keys of each contender of a client. The last one takes several together.
 pub const CONTENDERS: [&[&str]; 7] = [
@@ -23,7 +23,7 @@ pub const CONTENDERS: [&[&str]; 7] = [
 pub async fn wait(
     client: &Client,
     keys: &[&str],
-    way: Way,
+    way: AcquireMode,
     random: &mut Random,
 ) -> Result<Option<Held>, LockError> {
     let clock = client.clock();

@@ -58,7 +58,7 @@ macro_rules! of_guard {
 
 /// How to wait.
 #[derive(Clone, Copy, Debug)]
-pub enum Way {
+pub enum AcquireMode {
     /// Only if it is free.
     Try,
     /// Like `Try`, with a read that is not stale.
@@ -104,7 +104,7 @@ impl Recipe {
     pub async fn wait(
         self,
         (client, path, handle): (&Client, &str, &mut Option<Semaphore>),
-        way: Way,
+        way: AcquireMode,
         random: &mut Random,
         clock: &Clock,
     ) -> Result<Option<Held>, LockError> {
@@ -119,12 +119,12 @@ impl Recipe {
         let shared = random.within(0..3) > 0;
         let options = stated(random);
         let options = match way {
-            Way::Limited(limit) => options.timeout(limit),
-            Way::Try => LockOptions::new(),
-            Way::Synced => LockOptions::new().synced(),
-            Way::Dropped(_) | Way::Patient => options,
+            AcquireMode::Limited(limit) => options.timeout(limit),
+            AcquireMode::Try => LockOptions::new(),
+            AcquireMode::Synced => LockOptions::new().synced(),
+            AcquireMode::Dropped(_) | AcquireMode::Patient => options,
         };
-        let is_try = matches!(way, Way::Try | Way::Synced);
+        let is_try = matches!(way, AcquireMode::Try | AcquireMode::Synced);
         let waiting = async {
             match (self, is_try) {
                 (Self::Semaphore { permits }, _) => {
@@ -236,16 +236,16 @@ fn stated(random: &mut Random) -> LockOptions {
 pub async fn wait_for_all(
     client: &Client,
     paths: &[&str],
-    way: Way,
+    way: AcquireMode,
     clock: &Clock,
 ) -> Result<Option<Held>, LockError> {
     let waiting = async {
         let options = match way {
-            Way::Try | Way::Synced => {
+            AcquireMode::Try | AcquireMode::Synced => {
                 return Ok(try_lock_all(client, paths).await?.map(Held::Batch));
             }
-            Way::Limited(limit) => LockOptions::new().timeout(limit),
-            Way::Dropped(_) | Way::Patient => LockOptions::new(),
+            AcquireMode::Limited(limit) => LockOptions::new().timeout(limit),
+            AcquireMode::Dropped(_) | AcquireMode::Patient => LockOptions::new(),
         };
         let held = lock_all_with(client, paths, options).await?;
         Ok(Some(Held::Batch(held)))
@@ -256,21 +256,21 @@ pub async fn wait_for_all(
 /// Enters a re-entrant mutex for an owner in one way. Returns `None` if that gives up.
 pub async fn enter(
     (number, owner): &(u64, Owner),
-    way: Way,
+    way: AcquireMode,
     clock: &Clock,
 ) -> Result<Option<Held>, LockError> {
     let waiting = async {
         let entered = match way {
-            Way::Try | Way::Synced => owner.try_lock().await?,
-            Way::Limited(limit) => Some(owner.lock_timeout(limit).await?),
-            Way::Dropped(_) | Way::Patient => Some(owner.lock().await?),
+            AcquireMode::Try | AcquireMode::Synced => owner.try_lock().await?,
+            AcquireMode::Limited(limit) => Some(owner.lock_timeout(limit).await?),
+            AcquireMode::Dropped(_) | AcquireMode::Patient => Some(owner.lock().await?),
         };
         Ok(entered.map(|guard| Held::Entry(guard, *number)))
     };
     way.dropped(waiting, clock).await
 }
 
-impl Way {
+impl AcquireMode {
     pub fn draw(random: &mut Random) -> Self {
         match random.within(0..8) {
             0 => Self::Try,

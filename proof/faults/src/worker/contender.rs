@@ -8,7 +8,7 @@ use lockkeeper_store::CreateMode;
 use testkit::Random;
 use testkit::contender::{Stays, is_out_of_reach, wait};
 use testkit::keys;
-use testkit::recipe::{Held, Way};
+use testkit::recipe::{AcquireMode, Held};
 
 use super::{Mistake, Reporter};
 use crate::report::{Report, Share};
@@ -44,8 +44,8 @@ impl Contender {
             let is_last = self.reporter.is_finishing();
             self.rest(40).await;
             let way = match is_last {
-                true => Way::Patient,
-                false => Way::draw(&mut self.random),
+                true => AcquireMode::Patient,
+                false => AcquireMode::draw(&mut self.random),
             };
             match self.contend(way).await {
                 Ok(Some(held)) => {
@@ -76,7 +76,7 @@ impl Contender {
         tokio::time::sleep(self.random.below_ms(longest_ms)).await;
     }
 
-    async fn contend(&mut self, way: Way) -> Result<Option<Held>, LockError> {
+    async fn contend(&mut self, way: AcquireMode) -> Result<Option<Held>, LockError> {
         let another = format!("{}-{}", self.keys[0], self.random.within(0..1000));
         let keys = match self.mistake {
             Some(Mistake::WrongLock) => &[another.as_str()],

@@ -14,7 +14,7 @@ use crate::client::served::session::{End, Opened};
 use crate::model::error::{Error, Result};
 use crate::model::protocol::{Reply, SharedReply};
 use crate::model::types::SessionState;
-use crate::model::watch::{News, WatchCell, WatchedEvent};
+use crate::model::watch::{WatchCell, WatchUpdate, WatchedEvent};
 use crate::runtime::wake::wake;
 
 #[derive(Default)]
@@ -65,7 +65,7 @@ impl Link {
                 cell.waker.take().into_iter().for_each(wake);
             }
             Delivery::Event(cell, event) => {
-                cell.put(News::Event(event));
+                cell.put(WatchUpdate::Event(event));
                 cell.wake();
             }
             Delivery::Interrupted(cell) => {

@@ -7,7 +7,7 @@ use lockkeeper::{Client, LockError};
 use testkit::Random;
 use testkit::contender::{Stays, enter, wait};
 use testkit::gate::{Closed, Stay};
-use testkit::recipe::{Held, Way};
+use testkit::recipe::{AcquireMode, Held};
 
 use super::{Load, violation};
 
@@ -23,9 +23,9 @@ impl Contender {
         load.tally.contender_begins();
         while !load.is_finishing() {
             tokio::time::sleep(random.below_ms(30)).await;
-            let way = match Way::draw(&mut random) {
+            let way = match AcquireMode::draw(&mut random) {
                 // With thousands of grants per second, only a shorter limit drops waits while they are still queued.
-                Way::Dropped(limit) => Way::Dropped(limit / 20),
+                AcquireMode::Dropped(limit) => AcquireMode::Dropped(limit / 20),
                 way => way,
             };
             let start = Instant::now();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use lockkeeper::{Acl, Client, Error, Session, ZnodePath};
 use lockkeeper_store::{Create, CreateMode, Op};
 use testkit::Random;
-use testkit::recipe::{Recipe, Way};
+use testkit::recipe::{AcquireMode, Recipe};
 
 use super::Load;
 use super::contend::rest;
@@ -26,7 +26,7 @@ pub(super) async fn lock(load: Arc<Load>, client: Client, mut random: Random) {
         let waited = recipe
             .wait(
                 (&client, &path, &mut None),
-                Way::Patient,
+                AcquireMode::Patient,
                 &mut random,
                 &clock,
             )

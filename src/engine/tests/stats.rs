@@ -1,7 +1,7 @@
 //! Facts of a store, for operators.
 
 use super::*;
-use crate::engine::facts::{Expiring, Room};
+use crate::engine::stats::{Expiring, Room};
 
 const ROOMY: Room = Room {
     entries: 1_000_000,
