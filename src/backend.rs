@@ -33,14 +33,14 @@ use crate::runtime::future::BoxFuture;
 ///
 /// The contract:
 ///
-/// - A request is sent when it is submitted, not when its response is first polled, so that a dropped future does not
-///   lose a release.
-/// - Requests of one session are carried out, and their responses completed, in the order of submission.
+/// - A request is sent when it is submitted, not when its response is first polled. So a caller that drops the response
+///   of a release still releases the lock.
+/// - Requests of one session are carried out in the order of submission, and their responses complete in that order.
 /// - A request that is submitted while the session is suspended waits for the reconnection.
 /// - A request that was in flight when the connection broke fails with
 ///   [`ConnectionLoss`](crate::Error::ConnectionLoss). If the session is over, it fails with
 ///   [`SessionExpired`](crate::Error::SessionExpired) or [`SessionClosed`](crate::Error::SessionClosed).
-/// - A watch event reaches its watcher before any later response of that session completes.
+/// - A watch event reaches its watcher before any later response of the same session completes.
 /// - Dropping the backend closes the session.
 pub trait Backend: Send + Sync + fmt::Debug + 'static {
     /// Sends a request.
@@ -49,31 +49,33 @@ pub trait Backend: Send + Sync + fmt::Debug + 'static {
     /// Returns the session's status.
     fn status(&self) -> &Arc<SessionStatus>;
 
-    /// Returns the id of the store. `None` if it has none and none may be created.
+    /// Returns the id of the store. `None` if the store has no id and the client may not create one.
     fn store_id(&self) -> Option<&str>;
 
-    /// Returns the queues of a store in this process. `None` for any other, which needs requests.
+    /// Returns the queues of a store in this process. `None` for any other store, whose queues can be reached only with
+    /// requests.
     fn local(&self) -> Option<&dyn LocalQueues> {
         None
     }
 
-    /// Returns the number of bytes before each path on the wire, from a chroot. They count towards the size of a
-    /// request, so a wrapper passes on the answer of the backend that it wraps.
+    /// Returns the number of bytes that a chroot adds to each path on the wire. These bytes count towards the size of a
+    /// request, so a wrapper must return the number of the backend that it wraps.
     fn prefix_bytes(&self) -> usize {
         0
     }
 
-    /// Blocks until everything submitted so far is written to the connection, for at most `limit`.
+    /// Blocks until everything submitted so far has been written to the connection, for at most `limit`.
     ///
-    /// Called when values are dropped, on any thread. It does not wait where that is useless: in a store of this
-    /// process, on the writing thread, and after an earlier call has timed out until that thread has made progress.
+    /// Called when values are dropped, on any thread. It returns without waiting where a wait is useless: for a store
+    /// of this process, on the thread that writes, and after an earlier call has timed out, until the writing thread
+    /// has made progress again.
     fn flush(&self, limit: Duration) -> Flushed {
         let _ = limit;
         Flushed::Skipped
     }
 
-    /// Prepares the calling thread to block until replies arrive. If it may be the thread that reads them, another
-    /// takes over.
+    /// Prepares the calling thread to block until replies arrive. If the calling thread may be the one that reads the
+    /// replies, another thread takes over the reading.
     fn read_elsewhere(&self) {}
 }
 
@@ -89,17 +91,17 @@ pub trait LocalQueues {
     /// Disarms the watch by which an entry waits for its turn.
     fn cancel_watch(&self, turn: &PredecessorWatch);
 
-    /// Returns true if an entry exists. After false, send [`Request::Exists`] to be certain.
+    /// Returns true if an entry exists. A result of false may be wrong. Send [`Request::Exists`] to be certain.
     fn has_entry(&self, entry: EntryKey) -> bool;
 
-    /// Returns the number of entries ahead of this one. `None` if it does not exist.
+    /// Returns the number of entries ahead of `entry`. `None` if `entry` does not exist.
     fn count_ahead(&self, entry: EntryKey) -> Option<usize>;
 }
 
 /// Outcome of [`Backend::flush`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flushed {
-    /// Everything submitted before was handed to the system's socket.
+    /// Everything submitted before the call was handed to the system's socket.
     Written,
     /// There was nothing to write, or waiting would not help.
     Skipped,
@@ -107,16 +109,16 @@ pub enum Flushed {
     TimedOut,
 }
 
-/// Timeout that a session requests from a server unless [`ConnectOptions::session_timeout`] sets another.
+/// Timeout that a session requests from a server unless [`ConnectOptions::session_timeout`] sets another timeout.
 #[cfg(feature = "client")]
 pub(crate) const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Longest wait of a drop for its requests to be written. It is short because it blocks a thread of the caller's
-/// executor, and the writing thread normally writes immediately.
+/// Longest time that a drop waits until its requests are written. It is short because the wait blocks a thread of the
+/// caller's executor, and because the writing thread normally writes immediately.
 pub(crate) const FLUSH_LIMIT: Duration = Duration::from_millis(5);
 
-/// Longest wait for clean-ups when the last client is dropped, and again for the end of its session. With a
-/// [`FLUSH_LIMIT`] for each, this is a tenth of a second.
+/// Longest time that the drop of the last client waits for clean-ups. It then waits equally long for the end of its
+/// session. Together with a [`FLUSH_LIMIT`] for each wait, the drop takes at most a tenth of a second.
 pub(crate) const LAST_DROP_LIMIT: Duration = Duration::from_millis(45);
 
 /// A store that can open sessions.
@@ -130,7 +132,7 @@ pub trait Connector: Send + Sync + fmt::Debug + 'static {
     /// Ends a session as the store does when its timeout has passed.
     #[cfg(feature = "test-util")]
     fn expire(&self, backend: &Arc<dyn Backend>) -> BoxFuture<Result<()>> {
-        // A default, because enabling a feature must not break other implementations.
+        // The method has a default body, because enabling a feature must not break other implementations of the trait.
         let _ = backend;
         let what = "ending a session for a test";
         Box::pin(std::future::ready(Err(Error::Unimplemented { what })))

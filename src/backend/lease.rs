@@ -1,7 +1,7 @@
-//! A session's lease: how long its holder may believe that it lives (invariant 6).
+//! A session's lease: how long we may believe that the session is alive (invariant 6).
 //!
-//! [`LeaseState`] computes it from the store's answers and reads no clock. [`Lease`] is the handle that a lock keeps.
-//! Once it has ended, it stays invalid even if a later proof gives the session another lease.
+//! [`LeaseState`] computes the lease from the store's answers and reads no clock. [`Lease`] is the handle that a lock
+//! keeps. Once a `Lease` has ended, it stays invalid even if a later proof of life renews the session's lease.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,55 +12,58 @@ use super::status::SessionStatus;
 use crate::model::protocol::PendingProof;
 use crate::runtime::clock::BootInstant;
 
-/// Part of the timeout (1/10) by which a lease ends before the server may expire the session. A server may postpone the
-/// expiry after a stall (rule 14) but never advances it, so the lease always ends first.
+/// Fraction of the timeout (1/10) by which a lease ends before the server may expire the session. A server may postpone
+/// the expiry after a stall (rule 14) but never expires a session earlier, so the lease always ends first.
 const MARGIN: u32 = 10;
 
-/// Part of the timeout (1/5) that a grant needs to have left, so that a lock is not lost as soon as it is granted.
+/// Fraction of the timeout (1/5) that must be left in the lease when a lock is granted, so that the lock is not lost
+/// soon after the grant.
 const GRANT: u32 = 5;
 
-/// Heartbeats per timeout. One may be lost, because 9/10 − 2/3 of the timeout is still more than the fifth that a grant
-/// needs.
+/// Number of heartbeats per timeout. One heartbeat may be lost. Two thirds of the timeout have then passed, and the
+/// lease (9/10 of the timeout) still has more left than the fifth that a grant needs.
 const BEATS: u32 = 3;
 
-/// Number of timeouts that a session keeps its lease fresh after its last use. A program that locks now and then does
-/// not wait for proofs, and an idle one stops writing to its ensemble.
+/// Number of timeouts for which a session keeps its lease fresh after its last use. A program that locks now and then
+/// does not have to wait for a proof before each lock, and an idle program stops writing to its ensemble.
 const IDLE: u32 = 10;
 
-/// Touches closer together than this fraction of the witness delay are merged.
+/// Committed writes ([`Touch`]) that are closer together than the witness delay divided by this number are merged.
 const GRAIN: u32 = 8;
 
-/// Maximum number of touches kept, enough for two witness delays.
+/// Maximum number of touches kept. They cover two witness delays.
 const MAX_TOUCHES: usize = 2 * GRAIN as usize;
 
-/// A session's lease at the time when a lock was taken. It ends with the session, or when the session's proof of life
-/// has been too old once.
+/// A session's lease at the time when a lock was taken. It ends when the session ends, or as soon as the session's last
+/// proof of life is too old, even if a newer proof follows.
 ///
-/// A lock remembers the lease of its grant. During a gap in the session's proofs another session may have held the
-/// lock, so a lease that has ended stays ended even if the session survives. The session then gives out a new lease.
+/// A lock remembers the lease under which it was granted. During a gap in the session's proofs, another session may
+/// have held the lock. So a lease that has ended stays ended even if the session survives. The session then hands out a
+/// new lease.
 #[derive(Clone)]
 pub struct Lease {
     status: Arc<SessionStatus>,
-    /// The session's lapses when the lease was given out.
+    /// Number of the session's lapses when the lease was handed out.
     lapses: u64,
 }
 
 impl Lease {
     pub(super) fn new(status: Arc<SessionStatus>) -> Self {
-        // A count, not a deadline, because proofs move the end while the lease lives. Only a lapse ends it for good.
+        // We keep a count and not a deadline, because each proof moves the end of a living lease. Only a lapse ends it
+        // for good.
         let lapses = status.lapses();
         Self { status, lapses }
     }
 
-    /// Returns true while a lock granted under this lease is still held, except after a forced removal. The session is
-    /// alive, and [`held_until`](SessionStatus::held_until) has not passed since.
+    /// Returns true while the session is alive and [`held_until`](SessionStatus::held_until) has never passed since the
+    /// grant. A lock granted under this lease is then still held, unless another client has removed its znode by force.
     #[inline]
     pub fn is_valid(&self) -> bool {
         self.status.is_valid_since(self.lapses)
     }
 
-    /// Returns true if a lock can be granted under this lease. It must be [valid](Self::is_valid), with a fifth of the
-    /// session's timeout left until [`held_until`](SessionStatus::held_until).
+    /// Returns true if a lock can be granted under this lease. The lease must be [valid](Self::is_valid), and a fifth
+    /// of the session's timeout must be left until [`held_until`](SessionStatus::held_until).
     #[inline]
     pub fn may_grant(&self) -> bool {
         self.status.may_grant_since(self.lapses)
@@ -81,30 +84,31 @@ impl fmt::Debug for Lease {
     }
 }
 
-/// The lease of one session with a timeout.
+/// The lease of a session that has a timeout.
 #[derive(Debug)]
 pub(super) struct LeaseState {
     timeout: Duration,
     /// Send time of the newest request known to have kept the session alive.
     proved: BootInstant,
-    /// The newest proof since the connection was lost, while the newly negotiated timeout is unknown. Until then the
-    /// lease is not extended, because the new timeout may be shorter.
+    /// The newest proof since the connection was lost. `None` if the timeout is known. Until the next connection has
+    /// negotiated the timeout, we do not extend the lease, because the new timeout may be shorter.
     unsettled: Option<BootInstant>,
-    /// Number of times that the lease had ended before it was renewed.
+    /// Number of times that a proof renewed the lease after it had ended.
     lapses: u64,
     /// Number of the current connection.
     connection: u64,
     ensemble: Option<Ensemble>,
 }
 
-/// Writes to a member of an ensemble, on the current connection, that may prove each other.
+/// Writes to one member of an ensemble on the current connection. A later write can prove an earlier one.
 ///
-/// A follower answers reads and pings on its own. It records that it heard from a session (a *touch*), and reports this
-/// to the leader with its next answer to the leader's pings, which arrive every half tick (ZooKeeper 3.9:
-/// `Leader.lead`, `Learner.ping`, `LearnerHandler` at `PING`). Only the leader expires sessions. A write that the
-/// follower forwards does not touch the session at the leader (`LeaderZooKeeperServer.submitLearnerRequest`). So a
-/// committed write shows that its follower was in contact with the leader. If the follower has had an earlier request
-/// for a tick, the leader knows of that request.
+/// A follower answers reads and pings without asking the leader. It records that it heard from a session (a *touch*),
+/// and reports its touches to the leader when it answers the leader's next ping. The leader sends a ping every half
+/// tick (ZooKeeper 3.9: `Leader.lead`, `Learner.ping`, `LearnerHandler` at `PING`). Only the leader expires sessions. A
+/// write that the follower forwards does not touch the session at the leader
+/// (`LeaderZooKeeperServer.submitLearnerRequest`). But a committed write shows that its follower was in contact with
+/// the leader. If the follower received an earlier request of the session at least a tick before, it has reported that
+/// touch, so the leader knows that the session was alive at the time of the earlier request.
 #[derive(Debug)]
 struct Ensemble {
     tick: Duration,
@@ -112,8 +116,8 @@ struct Ensemble {
     touches: VecDeque<Touch>,
 }
 
-/// A write that the follower received between `sent` and `answered`. It is the last of the writes answered since
-/// `since`.
+/// A committed write that the follower received between `sent` and `answered`. It represents all writes that were
+/// answered from `since` to `answered`.
 #[derive(Clone, Copy, Debug)]
 struct Touch {
     since: BootInstant,
@@ -121,20 +125,20 @@ struct Touch {
     answered: BootInstant,
 }
 
-/// Record of the last heartbeat.
+/// The last heartbeat that was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beat {
     pub(crate) sent: BootInstant,
-    /// True once its answer is a proof, or leads to one.
+    /// True once the heartbeat's answer has proved the session, or will let a later write prove it.
     pub(crate) is_proof: bool,
 }
 
 impl LeaseState {
-    /// Returns the lease of a session that was opened by a request sent at `sent`. This is its first proof, also in an
-    /// ensemble, because creating a session is a transaction, and the leader times the session from then on
-    /// (`PrepRequestProcessor` at `createSession`).
+    /// Returns the lease of a session that was opened by a request sent at `sent`. This request is the session's first
+    /// proof of life. That is also true in an ensemble, because creating a session is a transaction, and the leader
+    /// counts the session's timeout from that transaction (`PrepRequestProcessor` at `createSession`).
     ///
-    /// `tick` is the ensemble's tick. `None` for a single server.
+    /// `tick` is the tick of the ensemble, or `None` for a single server.
     pub(super) fn new(timeout: Duration, tick: Option<Duration>, sent: BootInstant) -> Self {
         Self {
             timeout,
@@ -155,7 +159,7 @@ impl LeaseState {
         }
     }
 
-    /// `None` at a single server.
+    /// Returns the ensemble's tick. `None` for a single server.
     pub(super) fn tick(&self) -> Option<Duration> {
         self.ensemble.as_ref().map(|ensemble| ensemble.tick)
     }
@@ -177,7 +181,8 @@ impl LeaseState {
         self.proved.after(self.timeout - self.timeout / MARGIN)
     }
 
-    /// Returns true from the end on, because another session may hold at that very moment.
+    /// Returns true if the lease has ended. The moment of its end counts as ended, because another session may hold the
+    /// lock from that moment.
     pub(super) fn has_ended(&self, now: BootInstant) -> bool {
         self.end() <= now
     }
@@ -204,11 +209,12 @@ impl LeaseState {
         let delay = self.witness_delay();
         let proof = match &mut self.ensemble {
             None => Some(request.at),
-            // Another member's connection to the leader says nothing about this member's.
+            // The answer was sent on an earlier connection, perhaps by another member. It shows that this other member
+            // was in contact with the leader, but says nothing about the member of the current connection.
             Some(_) if !is_commit || request.connection != self.connection => None,
             Some(ensemble) => {
-                // Judged before it is kept, because a write must not prove itself. A forwarded write does not touch the
-                // session at the leader (see [`Ensemble`]).
+                // Look for a proof before the write is added to the touches, because a write must not prove itself. A
+                // forwarded write does not touch the session at the leader (see [`Ensemble`]).
                 let proof = ensemble.proved_by(request.at, delay);
                 ensemble.touch(request.at, now, delay / GRAIN);
                 proof
@@ -223,7 +229,8 @@ impl LeaseState {
             *unsettled = sent.max(*unsettled);
             return false;
         }
-        // The callers' threads process replies in any order, so an older proof must not shorten the lease.
+        // Replies are processed by the callers' threads in any order. A reply to an older request must not shorten the
+        // lease.
         if sent <= self.proved {
             return false;
         }
@@ -233,20 +240,22 @@ impl LeaseState {
 
     pub(super) fn disconnected(&mut self) {
         self.connection += 1;
-        // The next connection may lead to another follower, which proves nothing about writes that this one received.
+        // The next connection may be to another follower, whose answers prove nothing about writes that this follower
+        // received.
         if let Some(ensemble) = &mut self.ensemble {
             ensemble.touches.clear();
         }
     }
 
-    /// Records that the timeout may be renegotiated. The lease is not extended until it is [known](Self::settle).
+    /// Records that the next connection may renegotiate the timeout. We do not extend the lease until
+    /// [`settle`](Self::settle) sets the new timeout.
     #[cfg(feature = "client")]
     pub(super) fn unsettle(&mut self) {
-        // A second loss before the first reconnection's timeout is known keeps the newest proof of both.
+        // If the connection is lost a second time before the new timeout is known, keep the newest proof so far.
         self.unsettled.get_or_insert(self.proved);
     }
 
-    /// Sets the negotiated timeout. A shorter one also applies to earlier proofs.
+    /// Sets the negotiated timeout. It applies to earlier proofs, too, so a shorter timeout shortens the current lease.
     #[cfg(feature = "client")]
     pub(super) fn settle(&mut self, timeout: Duration, now: BootInstant) {
         self.changing(now, |lease| {
@@ -256,8 +265,8 @@ impl LeaseState {
         });
     }
 
-    /// Changes the lease. If this revives an ended lease, that is a lapse: locks granted before are lost, because
-    /// others may have held them in between.
+    /// Changes the lease. If the change revives a lease that had ended, we count a lapse. Locks granted before a lapse
+    /// are lost, because other sessions may have held them in between.
     fn changing(&mut self, now: BootInstant, change: impl FnOnce(&mut Self)) {
         let had_ended = self.has_ended(now);
         change(self);
@@ -267,18 +276,20 @@ impl LeaseState {
     /// Returns the shortest time between the answer to a write and the sending of a write that proves it.
     fn witness_delay(&self) -> Duration {
         // The leader pings every half tick, and a server's shortest timeout is two ticks by default. So a quarter of
-        // the timeout contains a ping, too, and the follower's answer to it precedes the write on the same connection.
+        // the timeout also contains a ping. The follower's answer to this ping reaches the leader before the write,
+        // because both use the same connection.
         self.tick().unwrap_or_default().min(self.timeout / 4)
     }
 
-    /// Returns when the next heartbeat is due. It is every third of the timeout, so that a proof is at most two thirds
-    /// old at the next one, and a grant finds a fifth of the lease left. After an older proof it is due as soon as a
-    /// heartbeat can prove anything.
+    /// Returns when the next heartbeat is due. Heartbeats are a third of the timeout apart. The newest proof is then at
+    /// most two thirds of the timeout old when the next heartbeat is sent, and a grant finds a fifth of the timeout
+    /// left in the lease. If the newest proof is older, the next heartbeat is due as soon as it can prove anything.
     pub(super) fn next_beat(&self, last: Option<Beat>, now: BootInstant) -> BootInstant {
         let Some(last) = last else { return now };
         let third = self.timeout / BEATS;
         let regular = last.sent.after(third);
-        // A heartbeat without an answer neither delays nor advances the next one.
+        // The last heartbeat has had no answer that counts. Keep the regular interval and do not send the next one
+        // earlier or later.
         if !last.is_proof {
             return regular;
         }
@@ -288,7 +299,7 @@ impl LeaseState {
             None => wanted,
             Some(ensemble) => match ensemble.touches.front() {
                 Some(touch) => wanted.max(touch.answered.after(self.witness_delay())),
-                // No write waits for a proof, so an earlier heartbeat could not prove any.
+                // No earlier write waits for a proof, so an earlier heartbeat would prove nothing.
                 None => regular,
             },
         }
@@ -300,7 +311,8 @@ impl LeaseState {
 }
 
 impl Ensemble {
-    /// Returns the newest touch that the leader knows of, given that a write sent at `sent` was committed.
+    /// Returns the send time of the newest touch that the leader must know of, given that a write sent at `sent` was
+    /// committed.
     fn proved_by(&mut self, sent: BootInstant, delay: Duration) -> Option<BootInstant> {
         let known = |touch: &Touch| touch.answered.after(delay) <= sent;
         let count = self.touches.iter().take_while(|touch| known(touch)).count();
@@ -310,12 +322,13 @@ impl Ensemble {
             .map(|touch| touch.sent)
     }
 
-    /// Keeps a committed write. The last write within a grain stands for all. If there is no room, older ones are kept,
-    /// because they are closer to being proved.
+    /// Records a committed write. Writes that were answered within one `grain` are merged into the last of them. If
+    /// there is no room for another touch, the write is dropped, because the older touches will be proved sooner.
     fn touch(&mut self, sent: BootInstant, answered: BootInstant, grain: Duration) {
         let has_room = self.touches.len() < MAX_TOUCHES;
         match self.touches.back_mut() {
-            // A later write, whose reply was processed earlier, stands for this one.
+            // A write sent later is already recorded, because its reply was processed first. It also represents this
+            // write.
             Some(last) if sent < last.sent => {}
             Some(last) if answered < last.since.after(grain) => {
                 (last.sent, last.answered) = (sent, answered);

@@ -9,12 +9,13 @@ use crate::model::error::{Error, Result};
 use crate::model::types::{HumanDuration, MAX_SESSION_TIMEOUT};
 use crate::tls::ClientTls;
 
-/// Options of a [client](crate::Client). They apply to its first session, and to each one that replaces a lost session.
+/// Options of a [client](crate::Client). They apply to the client's first session, and to every session that replaces a
+/// lost one.
 ///
-/// A [`Connector`](crate::Connector) reads them with the methods that start with `get_`.
+/// A [`Connector`](crate::Connector) reads the options with the methods that start with `get_`.
 ///
-/// The methods check nothing. Connecting fails with [`Error::BadArguments`] if an option is out of bounds. Secrets are
-/// options, never part of a URL, and the `Debug` output leaves them out.
+/// The setters do not check their arguments. Connecting fails with [`Error::BadArguments`] if an option is out of
+/// bounds. Secrets are passed as options and never as part of a URL. The `Debug` output leaves them out.
 ///
 /// ```
 /// use std::time::Duration;
@@ -65,16 +66,17 @@ impl ConnectOptions {
         Self::default()
     }
 
-    /// Sets how long the store waits for a sign of life before it ends the session, which deletes the session's locks
-    /// and other ephemeral znodes. A short timeout frees a dead client's locks soon. A long one survives longer pauses
-    /// of the process and outages of the network.
+    /// Sets how long the store waits for a sign of life from the client before it ends the session. Ending the session
+    /// deletes its locks and other ephemeral znodes. With a short timeout, a dead client's locks become free soon. With
+    /// a long timeout, the session survives longer pauses of the process and longer network outages.
     ///
-    /// The default is 15 s. In a store of this process (`memory:`, `file:`) it is no timeout, so the session ends only
-    /// with its client.
+    /// The default is 15 s. A store of this process (`memory:`, `file:`) has no timeout by default, so a session ends
+    /// only when its client ends it.
     ///
-    /// The store replaces a timeout outside its bounds (by default 4 s to 40 s, for a ZooKeeper 2 to 20 ticks) by the
-    /// nearest one allowed. [`SessionStatus::timeout`](crate::SessionStatus::timeout) returns the result, in whole
-    /// milliseconds. Connecting fails with [`Error::BadArguments`] below 1 ms and above 2,147,483,647 ms (24.8 days).
+    /// The store replaces a timeout outside its bounds with the nearest allowed one. The bounds are 4 s to 40 s by
+    /// default, and 2 to 20 ticks for ZooKeeper. [`SessionStatus::timeout`](crate::SessionStatus::timeout) returns the
+    /// result, in whole milliseconds. Connecting fails with [`Error::BadArguments`] if the timeout is below 1 ms or
+    /// above 2,147,483,647 ms (24.8 days).
     #[must_use]
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = Some(timeout);
@@ -82,52 +84,54 @@ impl ConnectOptions {
     }
 
     /// Sets how long the client tries to connect before it gives up with [`Error::ConnectFailed`] (10 s by default).
-    /// This applies to the first session, and again to each replacement of a lost session. Until then, servers that
-    /// refuse or do not answer are tried again every 100 ms. If a server has accepted the connection and is silent, the
-    /// client then probes for at most 4 s which other protocol it speaks. Closing a session waits for the answer up to
-    /// the same timeout.
+    /// This applies to the first session, and again to each replacement of a lost session. The client retries servers
+    /// that refuse the connection or do not answer every 100 ms. If a server accepted the connection but stayed silent
+    /// until the end, the client then spends up to 4 s more to find out which other protocol the server speaks. Closing
+    /// a session also waits at most this long for the server's answer.
     ///
-    /// The same bounds as for [`session_timeout`](Self::session_timeout) apply. A store of this process ignores it.
+    /// The bounds are the same as for [`session_timeout`](Self::session_timeout). A store of this process ignores this
+    /// timeout.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Adds an identity that each session proves, as the scheme `digest` with the secret `user:password`. Access
-    /// control lists can name it, and a server may require one.
+    /// Adds an identity that each session proves to the store. For the scheme `digest`, the secret is `user:password`.
+    /// Access control lists can name the identity, and a server may require one.
     ///
     /// Connecting fails with [`Error::AuthFailed`] if the store refuses the proof or does not know the scheme. A store
-    /// of this process knows only `digest`, and accepts any password because it has no list of users.
+    /// of this process knows only the scheme `digest`. It accepts any password, because it has no list of users.
     #[must_use]
     pub fn auth(mut self, scheme: impl Into<String>, secret: impl Into<Vec<u8>>) -> Self {
         self.auth.push((scheme.into(), secret.into()));
         self
     }
 
-    /// Sets the access control list of the znodes that recipes and typed methods create. By default everything is
-    /// allowed to every client. Existing znodes keep their lists.
+    /// Sets the access control list of the znodes that recipes and typed methods create. The default list allows
+    /// everything to every client. Existing znodes keep their lists.
     ///
-    /// All clients of a lock need the permissions to read, create and delete below its path. A list with the scheme
-    /// `auth` needs [`auth`](Self::auth). Without an identity the store refuses each create with [`Error::InvalidAcl`].
+    /// All clients of a lock need the permissions to read, create and delete below the lock's path. A list with the
+    /// scheme `auth` stands for the session's identities, so it needs [`auth`](Self::auth). If the session has no
+    /// identity, the store refuses each create with [`Error::InvalidAcl`].
     #[must_use]
     pub fn acl(mut self, acl: Acl) -> Self {
         self.acl = acl;
         self
     }
 
-    /// Creates missing znodes of the chroot (the path at the end of a `lockkeeper://` or `zookeeper://` URL), as
-    /// persistent znodes with the list of [`acl`](Self::acl). Without this option connecting fails with
-    /// [`Error::NoChroot`].
+    /// Creates the znodes of the chroot (the path at the end of a `lockkeeper://` or `zookeeper://` URL) if they are
+    /// missing. They are persistent and get the access control list set by [`acl`](Self::acl). Without this option,
+    /// connecting fails with [`Error::NoChroot`] if the chroot does not exist.
     #[must_use]
     pub fn create_chroot(mut self) -> Self {
         self.create_chroot = true;
         self
     }
 
-    /// Connects to servers only with TLS, even if the URL does not ask for it (`lockkeeper+tls://`,
-    /// `zookeeper+tls://`). A URL that does needs this option, because it has the authority that verifies the server.
-    /// Has no effect on a store of this process.
+    /// Connects to servers only with TLS, even if the URL does not ask for TLS. A URL that does (`lockkeeper+tls://`,
+    /// `zookeeper+tls://`) needs this option, because the option names the certificate authority that verifies the
+    /// server. A store of this process ignores this option.
     ///
     /// Connecting fails with [`Error::Tls`] if a certificate or key cannot be used, or if the only server of the URL
     /// does not speak TLS, refuses the certificate, or presents an untrusted one. It fails with [`Error::Target`] in a
@@ -139,29 +143,29 @@ impl ConnectOptions {
     }
 
     /// Sets whether a session over a Unix socket (`lockkeeper+unix://`) ends immediately when the process that opened
-    /// it exits, for whatever reason. The default is true, and a killed process's locks are free within a millisecond.
-    /// If false, they are free when the session's timeout has passed. Use this for a process that hands its session to
-    /// another one. The URL parameter `?end_with_process=false` has the same effect.
+    /// it exits, for whatever reason. The default is true, so a killed process's locks are free within a millisecond.
+    /// If false, the locks become free only after the session's timeout. Pass false in a process that hands its session
+    /// to another process. The URL parameter `?end_with_process=false` has the same effect.
     ///
-    /// The exit of children, a closed connection, a stopped process (`SIGSTOP`) and an exec do not end the session. The
-    /// server watches only a process that it can identify: on Linux, in the same pid namespace, connected directly, and
-    /// visible to it in /proc. In any other case the timeout counts.
+    /// The exit of a child process, a closed connection, a stopped process (`SIGSTOP`) and an exec do not end the
+    /// session. The server watches the process only on Linux, and only if it is in the server's pid namespace, is
+    /// connected directly, and is visible to the server in /proc. Otherwise the session ends after its timeout.
     #[must_use]
     pub fn end_with_process(mut self, end: bool) -> Self {
         self.end_with_process = end;
         self
     }
 
-    /// Sets the tick (`tickTime`) of a ZooKeeper ensemble, 2 s by default like ZooKeeper's. Has no effect on a single
-    /// server.
+    /// Sets the tick (`tickTime`) of a ZooKeeper ensemble. The default is 2 s, like ZooKeeper's. The tick has no effect
+    /// on sessions at a single server.
     ///
-    /// A follower reports to the leader twice per tick which sessions are alive. So a write is known to have reached
-    /// the leader only a tick after its answer, or a quarter of the session's timeout if that is less
-    /// ([`SessionStatus::held_until`]).
+    /// A follower reports to the leader twice per tick which sessions are alive. So after the answer to a write, we
+    /// wait one tick, or a quarter of the session's timeout if that is shorter, before we assume that the leader knows
+    /// of the session's contact with its follower ([`SessionStatus::held_until`]).
     ///
-    /// Set it to the servers' value. With a shorter tick a session may believe in locks that it has lost. With a longer
-    /// one, the first lock after idling is granted later. The same bounds as for
-    /// [`session_timeout`](Self::session_timeout) apply.
+    /// Set the tick to the servers' value. If it is shorter, a session may believe that it holds locks that it has
+    /// lost. If it is longer, the first lock after an idle time is granted later. The bounds are the same as for
+    /// [`session_timeout`](Self::session_timeout).
     ///
     /// [`SessionStatus::held_until`]: crate::SessionStatus::held_until
     #[must_use]
@@ -170,13 +174,14 @@ impl ConnectOptions {
         self
     }
 
-    /// Adds a pattern of contenders' names, for queues that are shared with a library whose names the recipes do not
-    /// know. An ephemeral child is a contender if its name ends in `before_number` and a sequence number. The empty
-    /// pattern matches every numbered name. Can be called several times.
+    /// Adds a pattern of contenders' names. A queue needs one if it is shared with a client library whose names the
+    /// recipes do not know. An ephemeral child is a contender if its name ends in `before_number` followed by a
+    /// sequence number. The empty pattern matches every name that ends in a sequence number. The method can be called
+    /// several times.
     ///
-    /// The names of this library, Curator, kazoo, go-zookeeper and ZooKeeper's own lock are built in. Every client of a
-    /// queue needs the same patterns, because a client that does not recognize a contender acquires the lock at the
-    /// same time.
+    /// The names that this library, Curator, kazoo, go-zookeeper and ZooKeeper's own lock use are built in. All clients
+    /// of a queue need the same patterns. A client that does not recognize a contender may acquire the lock while that
+    /// contender holds it.
     ///
     /// Connecting fails with [`Error::BadArguments`] if a pattern contains a `/` or ends in a digit.
     #[must_use]
@@ -195,7 +200,7 @@ impl ConnectOptions {
         self.connect_timeout
     }
 
-    /// Returns the schemes and secrets of [`auth`](Self::auth), in the order of their addition.
+    /// Returns the schemes and secrets added with [`auth`](Self::auth), in the order in which they were added.
     pub fn get_auth(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let auth = self.auth.iter();
         auth.map(|(scheme, secret)| (scheme.as_str(), secret.as_slice()))
@@ -211,7 +216,7 @@ impl ConnectOptions {
         self.create_chroot
     }
 
-    /// Returns the options of [`tls`](Self::tls).
+    /// Returns the TLS options set with [`tls`](Self::tls).
     pub fn get_tls(&self) -> Option<&ClientTls> {
         self.tls.as_ref()
     }
@@ -221,10 +226,10 @@ impl ConnectOptions {
         self.ensemble_tick
     }
 
-    /// Checks durations and patterns.
+    /// Checks the durations and the entry patterns.
     ///
     /// # Errors
-    /// [`Error::BadArguments`] for the first that is out of bounds.
+    /// [`Error::BadArguments`] for the first duration that is out of bounds, or the first pattern that is not allowed.
     pub(crate) fn check(&self) -> Result<()> {
         let session = self
             .session_timeout
@@ -243,7 +248,8 @@ impl ConnectOptions {
                 )));
             }
         }
-        // A digit before the number would be read as part of it, so the pattern could match no name.
+        // A digit at the end of the pattern would be read as part of the sequence number, so the pattern could match no
+        // name.
         let is_unfit = |pattern: &&String| {
             pattern.contains('/') || pattern.ends_with(|last: char| last.is_ascii_digit())
         };
@@ -258,8 +264,8 @@ impl ConnectOptions {
     }
 }
 
-/// ZooKeeper's protocol has timeouts in whole milliseconds. A shorter one would be sent as 0, which a server reads as
-/// its own minimum.
+/// Shortest timeout that can be sent. ZooKeeper's protocol has timeouts in whole milliseconds, so a shorter one would
+/// be sent as 0, and a server reads 0 as a request for its own minimum.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 
 impl fmt::Debug for ConnectOptions {
