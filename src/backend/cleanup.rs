@@ -1,4 +1,5 @@
-//! [`Cleanup`]: pacing and counting of background work that must be completed after its caller is gone.
+//! [`Cleanup`]: pauses between the attempts of background work that must be completed after its caller is gone, and the
+//! count of such work.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -14,17 +15,17 @@ use crate::model::error::{Error, Result};
 use crate::model::path::ZnodePath;
 use crate::model::types::HumanDuration;
 
-/// First pause before a refused step is repeated. Each later pause is twice as long.
+/// Pause before a refused step is repeated for the first time. Each later pause is twice as long as the previous one.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// A clean-up in progress: the delete of a znode that must not stay behind, or the search for one.
-/// [`SessionStatus::pending_cleanups`] counts it until it is dropped.
+/// A clean-up in progress. It deletes a znode that must not stay behind, or first searches for such a znode.
+/// [`SessionStatus::pending_cleanups`] counts a clean-up until it is dropped.
 ///
-/// A failed step is repeated until the session has ended, the znode is gone, or a permission is missing. Any other
-/// refusal (a limit, a full disk, a server under load) may pass, and a znode that stays in a living session blocks its
-/// lock. The first refusal is logged as a warning, further ones at level debug.
+/// A failed step is repeated until the session has ended, the znode is gone, or a permission is missing. Other refusals
+/// (a limit, a full disk, a server under load) may be temporary. We do not give up on them, because a znode that stays
+/// in a living session blocks its lock. The first refusal is logged as a warning, and further refusals at level debug.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -47,15 +48,15 @@ pub struct Cleanup {
     status: Arc<SessionStatus>,
     path: ZnodePath,
     pause: Duration,
-    /// The connection that lost the last reply.
+    /// Number of the connection that lost the last reply.
     lost_on: Option<u64>,
     warned: bool,
 }
 
 impl Cleanup {
-    /// Starts a clean-up, and counts it as pending in this status.
+    /// Starts a clean-up, and counts it as pending in `status`.
     pub(crate) fn of(status: &Arc<SessionStatus>, path: &ZnodePath) -> Self {
-        // Counted from the start, because the drop of the last client waits for this count.
+        // Count the clean-up before its first request, because the drop of the last client waits until the count is 0.
         status.begin_cleanup();
         Self {
             status: status.clone(),
@@ -70,19 +71,19 @@ impl Cleanup {
         &self.status
     }
 
-    /// Returns true if the next request itself will wait for the reconnection, because the last reply was lost with its
-    /// connection. A second loss on the same connection needs a pause, or a connection that loses replies without
-    /// breaking would be asked in a busy loop.
+    /// Returns true if the step can be repeated immediately, because the last reply was lost with its connection and
+    /// the next request will wait for the reconnection. After a second loss on the same connection the caller must
+    /// pause. Otherwise, if a connection loses replies without breaking, we would send requests in a busy loop.
     pub(crate) fn waits_for_connection(&mut self, error: &Error) -> bool {
         let connection = Some(self.status.connection());
         *error == Error::ConnectionLoss
             && std::mem::replace(&mut self.lost_on, connection) != connection
     }
 
-    /// Pauses after a refusal. Each pause is twice as long as the last.
+    /// Pauses after a refusal. Each pause is twice as long as the previous one, up to 5 s.
     ///
     /// # Errors
-    /// `error`, if repeating cannot help.
+    /// Returns `error` if repeating the step cannot help.
     pub(crate) async fn pause_after(&mut self, error: Error) -> Result<()> {
         let (session, path, pause) = (self.status.id(), &self.path, self.pause);
         if !is_passing(&error) || self.status.state().is_final() {
@@ -99,8 +100,8 @@ impl Cleanup {
         self.pause = (2 * pause).min(LONGEST_PAUSE);
         let mut states = self.status.states();
         let mut sleep = self.status.clock().sleep(pause);
-        // A change of state ends the pause early. After a reconnection another server may accept the step, and after
-        // the session's end there is nothing to do.
+        // A change of the session's state ends the pause early. After a reconnection, another server may accept the
+        // step. After the end of the session, nothing is left to do.
         poll_fn(|context| {
             let changed = Pin::new(&mut states).poll_next(context).is_ready();
             match changed || Pin::new(&mut sleep).poll(context).is_ready() {
@@ -113,8 +114,8 @@ impl Cleanup {
     }
 }
 
-/// Returns true if the same step may succeed later. A missing znode or the session's end completes the clean-up, and
-/// waiting does not restore a permission. A refused user may be added again.
+/// Returns true if the same step may succeed later. If the znode is missing or the session has ended, the clean-up is
+/// complete. A missing permission does not return by waiting. But a user whose login was refused may be added again.
 fn is_passing(error: &Error) -> bool {
     match error {
         Error::AuthFailed => true,

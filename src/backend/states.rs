@@ -9,7 +9,7 @@ use futures_core::Stream;
 use crate::model::types::SessionState;
 use crate::runtime::watch_channel::{WatchReceiver, WatchSender};
 
-/// Sender's side: the state of a session, written by its backend.
+/// The sending side, with the state of a session. The session's backend writes the state.
 #[derive(Debug)]
 pub(super) struct States(WatchSender<Latest>);
 
@@ -18,12 +18,12 @@ struct Latest {
     state: SessionState,
     /// Number of changes of the state.
     changes: u64,
-    /// Number of connections, including the first.
+    /// Number of connections so far, including the first.
     connections: u64,
 }
 
 impl States {
-    /// Creates the state of a session that has just been connected.
+    /// Creates the state of a session that has just connected.
     pub(super) fn connected() -> Self {
         Self(WatchSender::new(Latest {
             state: SessionState::Connected,
@@ -36,10 +36,10 @@ impl States {
         self.0.read(|latest| latest.connections)
     }
 
-    /// Writes a new state, calls `publish`, and wakes the readers. A final state is never overwritten.
+    /// Sets the state, calls `publish`, and wakes the readers. A final state is never overwritten.
     pub(super) fn set(&self, state: SessionState, publish: impl FnOnce()) {
-        // `publish` runs under the channel's lock, before any reader is woken. So two writers publish in one order, and
-        // a woken reader finds what was published.
+        // `publish` runs under the channel's lock, before any reader is woken. So concurrent writers publish in the
+        // order in which they set the state, and a woken reader finds the published state.
         self.0.modify_if(|latest| {
             if latest.state.is_final() || latest.state == state {
                 return None;
@@ -65,10 +65,10 @@ impl States {
 
 /// Stream of the changes of a session's state, from [`Session::states`](crate::Session::states).
 ///
-/// A slow reader misses states that were overwritten, but never the latest. The stream ends after a final state.
+/// A slow reader misses states that were overwritten, but never the latest state. The stream ends after a final state.
 pub struct StateStream {
     receiver: WatchReceiver<Latest>,
-    /// Number of changes returned or skipped.
+    /// Number of changes that this stream has returned or skipped.
     seen: u64,
     done: bool,
 }

@@ -1,5 +1,5 @@
-//! [`SessionStatus`]: a session's state and lease. Its backend and the replies to its requests write it, locks and
-//! waiters read it.
+//! [`SessionStatus`]: a session's state and lease. The session's backend and the replies to its requests update the
+//! status. Locks and waiters read it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ use crate::runtime::fork;
 
 static PENDING_CLEANUPS: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns the number of clean-ups in progress in all sessions of this process ([`Cleanup`](crate::Cleanup)).
+/// Returns the number of clean-ups ([`Cleanup`](crate::Cleanup)) in progress in all sessions of this process.
 pub fn pending_cleanups() -> usize {
     PENDING_CLEANUPS.load(Ordering::Relaxed)
 }
@@ -31,29 +31,29 @@ pub struct SessionStatus {
     clock: Clock,
     /// `None` if the store never expires the session.
     lease: Option<Mutex<LeaseState>>,
-    /// Wakes waiters for a fresh lease.
+    /// Wakes tasks that wait for a fresh lease.
     renewed: Notify,
-    /// Wakes waiters for the end of the lease when a shorter timeout brings it forward.
+    /// Wakes tasks that wait for the end of the lease, because a shorter timeout has moved the end forward.
     shortened: Notify,
-    /// Wakes the session's heartbeat when its next time may have changed.
+    /// Wakes the session's heartbeat task when the time of the next heartbeat may have changed.
     pulse: Arc<Notify>,
     state: AtomicU8,
     closing: AtomicBool,
     states: States,
     cleanups: Mutex<usize>,
-    /// Notified when the last clean-up has ended.
+    /// Notified when the session's last clean-up has ended.
     cleaned_up: Condvar,
 }
 
-/// Default of ZooKeeper's tick (`tickTime`).
+/// ZooKeeper's default tick (`tickTime`).
 pub(crate) const DEFAULT_TICK: Duration = Duration::from_secs(2);
 
 impl SessionStatus {
     /// Returns the status of a session that was just opened by a request sent at `sent`.
     ///
     /// `timeout` is `None` if the store never expires the session. `quorum_only` is true for an ensemble, whose
-    /// followers answer reads on their own. Its tick is assumed to be ZooKeeper's usual 2 s (see
-    /// [`with_tick`](Self::with_tick)).
+    /// followers answer reads without asking the leader. The ensemble's tick is assumed to be ZooKeeper's default of
+    /// 2 s (see [`with_tick`](Self::with_tick)).
     pub fn new(
         id: SessionId,
         clock: Clock,
@@ -61,7 +61,7 @@ impl SessionStatus {
         quorum_only: bool,
         sent: BootInstant,
     ) -> Self {
-        // Only proofs in an ensemble need a tick, so its presence represents `quorum_only`.
+        // A tick is needed only in an ensemble, so `Some` also records that `quorum_only` is true.
         let tick = quorum_only.then_some(DEFAULT_TICK);
         Self {
             id,
@@ -78,7 +78,7 @@ impl SessionStatus {
         }
     }
 
-    /// Sets the tick of an ensemble (see [`ConnectOptions::ensemble_tick`]). Has no effect on a session at a single
+    /// Sets the tick of the ensemble (see [`ConnectOptions::ensemble_tick`]). Has no effect on a session at a single
     /// server.
     ///
     /// [`ConnectOptions::ensemble_tick`]: crate::ConnectOptions::ensemble_tick
@@ -100,7 +100,7 @@ impl SessionStatus {
         &self.clock
     }
 
-    /// Returns the negotiated timeout, as known so far. `None` if the store never expires the session.
+    /// Returns the timeout that was negotiated last. `None` if the store never expires the session.
     #[inline]
     pub fn timeout(&self) -> Option<Duration> {
         self.lease.as_ref().map(|lease| lease.lock().timeout())
@@ -112,13 +112,13 @@ impl SessionStatus {
         self.lease.is_some()
     }
 
-    /// Returns true if only a committed write proves that the session is alive (in an ensemble). Returns false for a
+    /// Returns true if only a committed write proves that the session is alive, as in an ensemble. Returns false for a
     /// session that never expires.
     pub fn quorum_only(&self) -> bool {
         self.tick().is_some()
     }
 
-    /// Records that the store is a single server, so that every answer proves that the session is alive.
+    /// Records that the store is a single server. Every answer of a single server proves that the session is alive.
     #[cfg(feature = "client")]
     pub(crate) fn set_single_server(&self) {
         if let Some(lease) = &self.lease {
@@ -126,7 +126,7 @@ impl SessionStatus {
         }
     }
 
-    /// Returns the ensemble's tick. `None` at a single server.
+    /// Returns the ensemble's tick. `None` for a session at a single server or without a timeout.
     pub fn tick(&self) -> Option<Duration> {
         self.lease.as_ref()?.lock().tick()
     }
@@ -149,18 +149,18 @@ impl SessionStatus {
         self.states.connections()
     }
 
-    /// Returns the stream of state changes from now on. A newer state replaces an unread one.
+    /// Returns a stream of the state changes that follow this call. A newer state replaces an unread one.
     pub fn states(&self) -> StateStream {
         self.states.stream()
     }
 
-    /// Writes a new state. A final state is never overwritten.
+    /// Sets the state. A final state is never overwritten.
     pub fn set_state(&self, state: SessionState) {
         let mut is_new = false;
         self.states.set(state, || {
             is_new = true;
-            // Before the state becomes visible: a request whose sender has seen `Suspended` belongs to the next
-            // connection, and must not prove writes of this one.
+            // This must happen before the state becomes visible. A request whose sender has seen `Suspended` belongs to
+            // the next connection, and must not prove writes of this connection.
             if state == SessionState::Suspended
                 && let Some(lease) = &self.lease
             {
@@ -171,7 +171,7 @@ impl SessionStatus {
         if is_new {
             self.log(state);
         }
-        // A new connection has proved nothing yet, so its first heartbeat is due immediately.
+        // The session has not been proved on the new connection, so its first heartbeat is due immediately.
         if state == SessionState::Reconnected {
             self.pulse.notify_one();
         }
@@ -193,20 +193,21 @@ impl SessionStatus {
         }
     }
 
-    /// Marks the session as being closed from this side. It holds nothing from now on, even before the store has
-    /// carried out the close, because the next holder's grant may arrive first.
+    /// Marks the session as being closed from this side. The session holds nothing from now on, even if the store has
+    /// not yet carried out the close, because the next holder may be granted a lock before we see the answer to the
+    /// close.
     pub(crate) fn set_closing(&self) {
         self.closing.store(true, Ordering::Release);
     }
 
-    /// Returns true while the session can hold anything, regardless of timeouts. Always false in the child of a fork,
-    /// because the session belongs to the parent.
+    /// Returns true while the session can hold anything, without regard to its lease. Always false in the child of a
+    /// fork, because the session belongs to the parent.
     #[inline]
     pub fn is_alive(&self) -> bool {
         !fork::is_forked() && !self.closing.load(Ordering::Acquire) && !self.state().is_final()
     }
 
-    /// Returns the error of a session that is over. `None` while it is alive.
+    /// Returns the error that requests of an ended session get. `None` while the session has not ended.
     pub fn end(&self) -> Option<Error> {
         let session = self.id;
         match self.state() {
@@ -222,11 +223,11 @@ impl SessionStatus {
         Some(lease.lock().sending(self.clock.now()))
     }
 
-    /// Records an answer of the store. `is_commit` is true if it shows a committed write.
+    /// Records an answer of the store. `is_commit` is true if the answer shows that a write was committed.
     pub(crate) fn answered(&self, request: PendingProof, is_commit: bool) {
         let Some(lease) = &self.lease else { return };
         let renewed = lease.lock().answered(request, is_commit, self.clock.now());
-        // Outside of the lease's lock, because a waker is user code.
+        // We wake tasks without the lease's lock, because wakers are user code.
         if renewed {
             self.renewed.notify_waiters();
         }
@@ -241,8 +242,8 @@ impl SessionStatus {
         }
     }
 
-    /// Records that the next connection may renegotiate the timeout. The lease is not extended until it is
-    /// [known](Self::set_timeout).
+    /// Records that the next connection may renegotiate the timeout. The lease is not extended until
+    /// [`set_timeout`](Self::set_timeout) sets the new timeout.
     #[cfg(feature = "client")]
     pub(crate) fn unsettle_timeout(&self) {
         if let Some(lease) = &self.lease {
@@ -254,32 +255,32 @@ impl SessionStatus {
     pub(crate) fn set_timeout(&self, timeout: Duration) {
         let Some(lease) = &self.lease else { return };
         lease.lock().settle(timeout, self.clock.now());
-        // For a shorter as well as a longer timeout, guards recompute their end, waiters for a grant check again, and
-        // the next heartbeat has a new time.
+        // Wake all three groups whether the timeout is shorter or longer. Guards compute the end of the lease again,
+        // tasks that wait for a grant check again, and the next heartbeat has a new time.
         self.renewed.notify_waiters();
         self.shortened.notify_waiters();
         self.pulse.notify_one();
     }
 
-    /// Waits until the lease may end sooner than [`held_until`](Self::held_until) returned before this call, because a
-    /// reconnection has brought a shorter timeout.
+    /// Waits until a reconnection has set a shorter timeout. The lease may then end sooner than
+    /// [`held_until`](Self::held_until) returned before this call.
     ///
     /// Cancel safe.
     pub fn shortened(&self) -> impl Future<Output = ()> + Send + '_ {
         self.shortened.notified()
     }
 
-    /// Waits until the lease has [enough left](Lease::may_grant) for a grant, and returns it.
+    /// Waits until the lease has enough time left [for a grant](Lease::may_grant), and returns the lease.
     ///
     /// Cancel safe.
     ///
     /// # Errors
-    /// The error of the session's end, if that is first.
+    /// The error of the session's end, if the session ends first.
     pub(crate) async fn fresh_lease(self: &Arc<Self>) -> Result<Lease> {
         let mut states = self.states();
         loop {
-            // Must precede the checks. `notify_waiters` wakes only futures that exist, so we would miss a proof between
-            // a check and a later registration.
+            // Create this future before the checks. `notify_waiters` wakes only futures that exist, so we would miss a
+            // proof that arrives between a check and the creation of the future.
             let renewed = self.renewed.notified();
             if !self.is_alive() {
                 let session = self.id;
@@ -303,7 +304,7 @@ impl SessionStatus {
         &self.pulse
     }
 
-    /// Returns when the next heartbeat is due. `None` if the session needs none.
+    /// Returns when the next heartbeat is due. `None` if the session needs no heartbeats.
     pub(crate) fn next_beat(&self, last: Option<Beat>) -> Option<BootInstant> {
         let lease = self.lease.as_ref()?;
         Some(lease.lock().next_beat(last, self.clock.now()))
@@ -315,13 +316,14 @@ impl SessionStatus {
         lease.map_or(Duration::ZERO, |lease| lease.lock().idle_after())
     }
 
-    /// Returns the end of the session's lease. Until then no other session can hold what this one holds. `None` if that
-    /// is as long as the session is alive.
+    /// Returns the end of the session's lease. Until that time, no other session can hold what this session holds.
+    /// `None` if the session has no timeout and holds everything until it ends.
     ///
-    /// The end is nine tenths of the timeout after the last proving request was sent. At a single server any answer
-    /// proves that the session is alive. In an ensemble only a committed write does. It proves an earlier write that
-    /// was answered on the same connection at least a [tick](Self::tick), or a quarter of the timeout, before it was
-    /// sent.
+    /// The lease ends nine tenths of the timeout after the time at which the newest proven request was sent. At a
+    /// single server, any answer proves that the session was alive. In an ensemble, only the answer to a committed
+    /// write proves anything. It proves an earlier write of the same connection. That earlier write must have been
+    /// answered at least a [tick](Self::tick), or a quarter of the timeout if that is shorter, before the later write
+    /// was sent.
     ///
     /// The lease is not extended while the timeout negotiated by a new connection is unknown. A shorter timeout
     /// shortens it.
@@ -332,32 +334,33 @@ impl SessionStatus {
         Some(Deadline::new(self.clock.clone(), end))
     }
 
-    /// Returns the session's current lease, for a lock to remember. It is valid until the session ends or
+    /// Returns the session's current lease, for a lock to remember. The lease is valid until the session ends or
     /// [`held_until`](Self::held_until) passes.
     #[inline]
     pub fn lease(self: &Arc<Self>) -> Lease {
         Lease::new(self.clone())
     }
 
-    /// Returns how often [`held_until`](Self::held_until) had passed before a new proof of life.
+    /// Returns how often a proof of life arrived after [`held_until`](Self::held_until) had passed.
     #[inline]
     pub(super) fn lapses(&self) -> u64 {
         let lease = self.lease.as_ref();
         lease.map_or(0, |lease| lease.lock().lapses())
     }
 
-    /// Returns true if the session is alive, and its lease has not ended since it had `lapses` lapses.
+    /// Returns true if the session is alive, its lease has not ended, and the lease has had no lapse since their number
+    /// was `lapses`.
     #[inline]
     pub(super) fn is_valid_since(&self, lapses: u64) -> bool {
         self.is_alive()
             && self.lease.as_ref().is_none_or(|lease| {
-                // Both under one lock, or a renewal in between would hide the lapse.
+                // Read both under one lock. Otherwise a renewal between the two reads would hide the lapse.
                 let lease = lease.lock();
                 !lease.has_ended(self.clock.now()) && lease.lapses() == lapses
             })
     }
 
-    /// Returns true if it [is valid](Self::is_valid_since) and fresh enough for a grant.
+    /// Returns true if the lease [is valid](Self::is_valid_since) and fresh enough for a grant.
     #[inline]
     pub(super) fn may_grant_since(&self, lapses: u64) -> bool {
         self.is_alive()
@@ -368,7 +371,7 @@ impl SessionStatus {
             })
     }
 
-    /// Returns the number of the session's clean-ups in progress ([`Cleanup`](super::Cleanup)).
+    /// Returns the number of this session's clean-ups ([`Cleanup`](super::Cleanup)) in progress.
     pub fn pending_cleanups(&self) -> usize {
         *self.cleanups.lock()
     }
@@ -387,7 +390,7 @@ impl SessionStatus {
         }
     }
 
-    /// Blocks until no clean-up is pending, for at most `limit`. Returns false on timeout.
+    /// Blocks until no clean-up of the session is pending, for at most `limit`. Returns false on timeout.
     pub(crate) fn wait_for_cleanups(&self, limit: Duration) -> bool {
         let mut cleanups = self.cleanups.lock();
         let is_pending = |cleanups: &mut usize| *cleanups > 0;

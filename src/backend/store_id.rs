@@ -1,7 +1,7 @@
-//! The id of a store at a server. The first client creates a persistent znode for it under the chroot.
+//! The id of a store at a server. The first client creates a persistent znode under the chroot that contains it.
 //!
-//! The id combines the znode's data and czxid, because a tool that copies the data to another store cannot copy the
-//! czxid.
+//! The id consists of the znode's data and its czxid. A tool can copy the data to another store, but not the czxid, so
+//! a copy has a different id.
 
 use bytes::Bytes;
 
@@ -15,13 +15,13 @@ use crate::runtime::random::{hex, random};
 
 pub(crate) const PATH: &str = "/lockkeeper.id";
 
-/// Returns the id of the store at the ZooKeeper server of `backend`'s session. If it is missing, creates it as the
-/// persistent znode `/lockkeeper.id`, with `acl` and the permission to read for every client.
+/// Returns the id of the store at the ZooKeeper server of `backend`'s session. If the store has no id, creates the
+/// persistent znode `/lockkeeper.id` with `acl` and with permission to read for every client.
 ///
-/// Use it in your own [`Connector`](crate::Connector), so that all clients of a store find the same id. A request that
-/// loses its reply is sent again.
+/// Use this function in your own [`Connector`](crate::Connector), so that all clients of a store find the same id. A
+/// request whose reply is lost is sent again.
 ///
-/// Cancel safe. An id that was created stays, and the next call finds it.
+/// Cancel safe. If the call is dropped after it has created the id, the next call finds that id.
 ///
 /// # Errors
 /// Errors of the requests: [`Error::NoAuth`] if the session may not read or create the znode, and [`Error::NoNode`] if
@@ -44,7 +44,7 @@ pub async fn read_or_create_store_id(backend: &dyn Backend, acl: &Acl) -> Result
             Err(Error::NoNode { .. }) => {}
             Err(error) => return Err(error),
         }
-        // Another client may create it at the same time. Then both read it.
+        // Another client may create the id at the same time. Then both clients read the same znode.
         match backend.submit(create.clone()).await {
             Ok(_) | Err(Error::NodeExists { .. } | Error::ConnectionLoss) => {}
             Err(error) => return Err(error),
@@ -60,7 +60,7 @@ fn text(data: &[u8], czxid: Zxid) -> String {
     format!("{}-{:x}", String::from_utf8_lossy(data), czxid.0)
 }
 
-/// Lets everyone read, because the id is no secret and all clients must find the same one.
+/// Adds permission to read for every client, because the id is no secret and all clients must find the same id.
 fn readable(acl: &Acl) -> Acl {
     let Some(entries) = acl.entries() else {
         return Acl::open();
