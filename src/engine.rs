@@ -1,9 +1,9 @@
-//! [`Store`]: the embedded store. It is a shell around the pure core, with one lock, the clock, the watchers' cells,
-//! the timer, and the log of a store in a folder.
+//! [`Store`]: the embedded store. Around the pure core, it adds one lock, the clock, the watchers' cells, the timer,
+//! and the log of a store in a folder.
 //!
-//! Every change takes the same path. Under the lock, [`State::apply`] makes it in the core and hands it to the log, and
-//! [`State::collect`] delivers its events. Without the lock, [`Wakeups::carry_out`] wakes tasks. `engine/durable.rs`
-//! describes how a write reaches the disk.
+//! Every change takes the same path. Under the lock, [`State::apply`] makes the change in the core and hands it to the
+//! log, and [`State::collect`] delivers its events. After the lock is released, [`Wakeups::carry_out`] wakes tasks.
+//! `engine/durable.rs` describes how a write reaches the disk.
 
 #[cfg(feature = "simulation")]
 mod checks;
@@ -74,11 +74,11 @@ use crate::core::{Core, Effects, Now};
 use crate::runtime::clock::{BootInstant, Clock, Sleep};
 use crate::runtime::random::{hex, random};
 
-/// A coordination store in this program. Clones share one store, which lives as long as a handle, a client or a session
-/// of it.
+/// A coordination store in this program. Clones share one store. The store lives as long as a handle to it, a client of
+/// it or a session of it exists.
 ///
 /// Sessions have no timeout unless [`ConnectOptions::session_timeout`](crate::ConnectOptions::session_timeout) sets
-/// one. Tokens (zxids) start above the wall clock, so they grow across restarts of the program.
+/// one. Tokens (zxids) start above the time of the wall clock, so they grow across restarts of the program.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -92,7 +92,7 @@ pub struct Store(Arc<Engine>);
 
 /// State that the handles of a [`Store`] share.
 struct Engine {
-    /// Its URL.
+    /// The store's URL.
     target: String,
     id: String,
     clock: Clock,
@@ -111,8 +111,8 @@ impl Store {
         Self::in_memory("", &options, 0)
     }
 
-    /// Returns this process's store of that name, which exists as long as any handle to it. The empty name is the
-    /// default store, `memory:`.
+    /// Returns this process's store with the given name. The store exists as long as any handle to it. The empty name
+    /// is the default store, `memory:`.
     pub fn named(name: &str) -> Self {
         static STORES: LazyLock<Mutex<HashMap<String, Weak<Engine>>>> =
             LazyLock::new(Mutex::default);
@@ -120,7 +120,7 @@ impl Store {
         if let Some(engine) = stores.get(name).and_then(Weak::upgrade) {
             return Self(engine);
         }
-        // Otherwise a program that keeps using new names would collect entries of dropped stores.
+        // Remove the entries of dropped stores, so that the map does not grow in a program that keeps using new names.
         stores.retain(|_, engine| engine.strong_count() > 0);
         let least_zxid = HIGHEST_ZXID.load(Ordering::Acquire);
         let store = Self::in_memory(name, &StoreOptions::new(), least_zxid);
@@ -162,10 +162,12 @@ impl fmt::Debug for Store {
     }
 }
 
-/// Tokens grow across restarts if the program makes fewer than this per millisecond.
+/// Number of zxids per millisecond of the wall clock. Tokens grow across restarts of the program if it uses fewer zxids
+/// per millisecond than this.
 const ZXIDS_PER_MS: i64 = 1 << 20;
 
-/// Highest zxid of all dropped stores in memory. A name may be reused within one tick of the coarse clock.
+/// Highest zxid of all dropped stores in memory. The clock alone does not separate their tokens, because a name may be
+/// reused within one tick of the coarse clock.
 static HIGHEST_ZXID: AtomicI64 = AtomicI64::new(0);
 
 impl Drop for Engine {
@@ -183,14 +185,14 @@ impl Engine {
     /// Makes one core call, and wakes the tasks that it concerns.
     fn apply<T>(self: &Arc<Self>, act: impl FnOnce(&mut Core, &mut Effects, Now) -> T) -> T {
         let mut state = self.state.lock();
-        // Read under the lock, so that time does not go backward between changes.
+        // Read the clock under the lock, so that time does not go backward between changes.
         let now = self.now(true, true);
         let outcome = state.apply(|core, effects| act(core, effects, now));
         self.settle(state);
         outcome
     }
 
-    /// Reads the clock: the exact time only for sessions with deadlines, the date only if it will be shown.
+    /// Reads the clock. Skips the exact time for sessions without deadlines, and the date if no answer will show it.
     fn now(&self, has_deadline: bool, is_dated: bool) -> Now {
         let mut now = Now::default();
         if has_deadline {
@@ -202,7 +204,7 @@ impl Engine {
         now
     }
 
-    /// Delivers the effects of a core call, releases the lock, and wakes the tasks concerned.
+    /// Delivers the effects of a core call, releases the lock, and wakes the tasks that the effects concern.
     fn settle(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         let wakeups = state.gather(&self.clock);
         drop(state);
@@ -211,20 +213,22 @@ impl Engine {
         }
     }
 
-    /// Ends sessions and reaps znodes that are due at `alarm`. Returns the time of the next alarm.
+    /// Ends sessions and reaps znodes that are due at `alarm`. Returns the time of the next alarm. `None` if no alarm
+    /// is needed or another timer is responsible.
     fn tick(self: &Arc<Self>, alarm: BootInstant) -> Option<BootInstant> {
         let mut state = self.state.lock();
-        // Alarms cannot be canceled, so the timer of a replaced one ends here.
+        // An alarm cannot be canceled. If it was replaced with an earlier one, its timer ends here.
         if state.alarm != Some(alarm) {
             return None;
         }
         let state_now = &mut *state;
-        // Ends of sessions are transactions, too. Without room in the log they are retried.
+        // The ends of sessions are transactions, too. If the log has no room for them, try again in a second.
         if !state_now.may_tick() {
             state_now.alarm = Some(self.clock.now().after(Duration::from_secs(1)));
             return state_now.alarm;
         }
-        // Before the core decides about any session, because none may expire because the store was late (rule 14).
+        // Count the stall before the core decides about any session, because no session may expire only because the
+        // store was late (rule 14).
         state_now.count_stall(&self.clock);
         let now = self.now(true, true);
         state_now.apply(|core, effects| core.tick(now, effects));
@@ -237,9 +241,10 @@ impl Engine {
         next
     }
 
-    /// Returns the rest of the pause that admits no session, if it is not over. The log may lack transactions
-    /// acknowledged to sessions of other processes. Those were ended, but their clients may believe in them until their
-    /// timeouts have passed (invariant 6).
+    /// Returns a timer for the rest of the pause during which no session is admitted. `None` if no pause is in
+    /// progress. The pause is needed because the log may lack transactions that were acknowledged to sessions of other
+    /// processes. The restart has ended these sessions, but their clients may believe in them until their timeouts have
+    /// passed (invariant 6).
     fn pause(&self) -> Option<Sleep> {
         let mut state = self.state.lock();
         let until = state.durable.as_mut()?.pause(self.clock.now())?;

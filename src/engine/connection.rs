@@ -1,7 +1,8 @@
 //! [`Connection`]: a session of another process over one of its connections.
 //!
-//! A turn carries out as many requests as there is room for under one acquisition of the store's lock. It puts the
-//! answers in the session's [`Outbox`] under that lock, in the order in which everything happened (invariant 13).
+//! A turn takes the store's lock once, and carries out as many requests as its budget of work and the log's room allow.
+//! Still under that lock, it puts the answers in the session's [`Outbox`]. So answers and events are in the outbox in
+//! the order in which they happened (invariant 13).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -30,8 +31,8 @@ use crate::runtime::future::BoxFuture;
 
 /// A session of another process, over one of its connections.
 ///
-/// Dropping it keeps the session alive without its watches until the timeout. Where proof is required, a session
-/// without a proved identity ends with its connection.
+/// Dropping the connection removes the session's watches, but keeps the session alive until its timeout. If the server
+/// requires a proof of identity, a session without a proved identity ends with its connection.
 pub(crate) struct Connection {
     pub(super) engine: Arc<Engine>,
     pub(super) session: SessionRef,
@@ -39,66 +40,70 @@ pub(crate) struct Connection {
     password: [u8; 16],
     pub(super) outbox: Arc<Outbox>,
     barrier: Option<Arc<DurabilityBarrier>>,
-    /// The transaction that logs the timeout of a session proved over this connection. Nothing is sent before the log
-    /// has it, in any durability class.
+    /// The transaction that logs the session's timeout, if the session was proved over this connection. No message is
+    /// sent before the log has this transaction, in any durability class.
     proved_at: AtomicI64,
-    /// Ready when a busy log has room for the next request. `None` while none waits.
+    /// Future that waits until a busy log has room for the next request. `None` if no request waits.
     room: Mutex<Option<BoxFuture<()>>>,
-    /// Changes since [`take_changes`](Self::take_changes). `None` without an audit log.
+    /// Changes since the last [`take_changes`](Self::take_changes). `None` without an audit log.
     changes: Option<Box<Mutex<Vec<AuditedChange>>>>,
-    /// True if requests have woken connections, possibly this one.
+    /// True if a turn has woken connections since the last [`take_woken`](Self::take_woken). This connection may be
+    /// among them.
     has_woken: AtomicBool,
 }
 
-/// A change that was made or refused.
+/// A change that was made, or that was refused because the session had no right to it.
 #[derive(Debug)]
 pub(crate) struct AuditedChange {
     pub(crate) change: Change,
-    /// The session's identities at the time, as they may be shown.
+    /// The session's identities at the time of the change, in the form that may be shown.
     pub(crate) identities: Vec<String>,
-    /// `None` if the session had no right to it.
+    /// The transaction that made the change. `None` if the change was refused.
     pub(crate) zxid: Option<Zxid>,
 }
 
-/// A request of a connection to its session.
+/// A request that a connection makes in the name of its session.
 #[derive(Debug)]
 pub(crate) enum SessionRequest {
     Request(Request),
-    /// A sign of life, possibly only a frame that could not be read. Answered by [`Reply::Done`].
+    /// A sign of life. It may be only a frame that could not be read. Answered by [`Reply::Done`].
     Ping,
     /// An identity that the client has proved. Answered by [`Reply::Done`].
     Identify(Identity),
-    /// Answered by [`Reply::Done`], after the events that it fires.
+    /// Restores watches after a reconnection. Answered by [`Reply::Done`], after the events for everything that the
+    /// watches have missed.
     SetWatches(SetWatches),
-    /// Continues a search for the session's ephemeral znodes from an earlier turn. Answered by [`Reply::Paths`].
+    /// Continues a search for the session's ephemeral znodes that an earlier turn has started. Answered by
+    /// [`Reply::Paths`].
     Search {
         prefix: ZnodePath,
         found: Found,
     },
-    /// Answered by [`Reply::Count`], which is 0 if there is none.
+    /// Checks whether the session has matching watches. Answered by [`Reply::Count`], which is 0 if it has none.
     CheckWatches(ZnodePath, WatchFilter),
-    /// As `CheckWatches`, but also removes the watches.
+    /// Works as `CheckWatches`, and removes the watches.
     RemoveWatches(ZnodePath, WatchFilter),
-    /// Removes the predecessor watch with this number. Answered by [`Reply::Count`], which is 0 if it has fired.
+    /// Removes the predecessor watch with this number. Answered by [`Reply::Count`], which is 0 if the watch has fired.
     ForgetWatch(u64),
 }
 
-/// With more bytes of waiting answers we carry out and read no more requests, so that the client's own socket fills up.
+/// While more bytes of answers than this wait to be sent, we neither read nor carry out requests. The client's socket
+/// then fills up and slows the client down.
 const MAX_WAITING_BYTES: usize = 256 << 10;
 
-/// A turn ends after this many units of work, and other connections get the lock. A unit takes about 10 to 100 ns, so a
-/// turn takes about a millisecond. One request can exceed this, but its work is bounded by its bytes and those of its
-/// answer.
+/// A turn ends after this many units of work, so that other connections can take the lock. A unit takes about 10 to 100
+/// ns, so a turn takes about a millisecond. A single request can exceed this budget, but its work is bounded by the
+/// bytes of the request and of its answer.
 const TURN_WORK: u64 = 16_384;
 
-/// A divisible request is cut after this many units of work.
+/// A request that can be divided is interrupted after this many units of work, and continues in the next turn.
 const PIECE: usize = 8_192;
 
-/// Units of work for parsing, answering and sending any request.
+/// Units of work for parsing, answering and sending a request of any kind.
 const REQUEST_WORK: u64 = 8;
 
 impl SessionRequest {
-    /// Returns the units of work outside the core.
+    /// Returns the units of work that the request causes outside the core.
     fn work(&self) -> u64 {
         let bytes_of = |path: &ZnodePath| path.as_str().len();
         let bytes: usize = match self {
@@ -106,7 +111,7 @@ impl SessionRequest {
             Self::SetWatches(asked) if asked.done > 0 => 0,
             Self::SetWatches(asked) => asked.lists().into_iter().flatten().map(bytes_of).sum(),
             Self::CheckWatches(path, _) | Self::RemoveWatches(path, _) => bytes_of(path),
-            // The core counts their work itself.
+            // The core counts the work of these requests.
             Self::Ping | Self::Identify(_) | Self::Search { .. } | Self::ForgetWatch(_) => 0,
         };
         REQUEST_WORK + (bytes / UNIT_BYTES) as u64
@@ -154,13 +159,14 @@ impl Connection {
     pub(crate) fn identify(&self, identity: Identity) {
         let now = self.engine.now(true, true);
         let mut state = self.engine.state.lock();
-        // The first identities are within the limits. A session that cannot become part of the store has ended, and the
-        // answer to its first request says so.
+        // We can ignore the error. The first identities of a session are always within the limits. If there is no room
+        // in the store for a newly proved session, the session has ended, and the answer to its first request reports
+        // that.
         let _ = self.identify_in(identity, now, &mut state);
         self.engine.settle(state);
     }
 
-    /// Adds an identity, and logs the session if that makes it part of the store.
+    /// Adds an identity. If this proof makes the session part of the store, also logs the session.
     fn identify_in(&self, identity: Identity, now: Now, state: &mut State) -> Result<()> {
         let (session, room) = (self.session, state.check_session());
         let proved = state.apply_logged(|core, effects, durable| -> Result<_> {
@@ -171,7 +177,8 @@ impl Connection {
             Ok(proved.is_some())
         })?;
         if proved {
-            // Only for the bound. The answer to the proof waits behind `proved_at`.
+            // Called only to raise the session's bound. The returned future is not needed, because the answer to the
+            // proof waits for `proved_at`.
             let _ = state.hold_session(session.slot);
             let durable = state.durable.as_ref();
             let proved_at = durable.map_or(Zxid(0), |durable| durable.timeout_recorded_at());
@@ -188,7 +195,7 @@ impl Connection {
         self.room.lock().is_some()
     }
 
-    /// Waits while the log is too busy for the next request. Ready immediately if no request waits.
+    /// Waits while the log is too busy for the next request. Ready immediately if no request is waiting for room.
     pub(crate) fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut room = self.room.lock();
         if let Some(waiting) = &mut *room {
@@ -198,10 +205,11 @@ impl Connection {
         Poll::Ready(())
     }
 
-    /// Carries out requests in order, and puts the answers in the outbox in the same order.
+    /// Carries out requests in order, and puts their answers in the outbox in the same order.
     ///
-    /// Stops before a request for which the log has no room ([`poll_room`](Self::poll_room) waits for it), when enough
-    /// answers wait, and at the end of the turn. Returns the number of requests carried out, including pieces.
+    /// Stops before a request for which the log has no room ([`poll_room`](Self::poll_room) then waits for room), when
+    /// too many bytes of answers wait, and at the end of the turn. Returns the number of requests carried out. Each
+    /// piece of a divided request counts as one.
     pub(crate) fn submit(&self, asks: &mut VecDeque<SessionRequest>) -> usize {
         let mut waiting = self.outbox.waiting_bytes();
         if waiting > MAX_WAITING_BYTES {
@@ -219,9 +227,10 @@ impl Connection {
         {
             if let Some(room) = self.room_for(&ask, state) {
                 *self.room.lock() = Some(room);
-                // Put it back, because requests of a session are carried out in order (rule 25).
+                // Put the request back at the front, because requests of a session are carried out in order (rule 25).
                 asks.push_front(ask);
-                // A request that waits for our own log still counts as a sign of life (rule 14).
+                // The request counts as a sign of life although it waits, because the client must not lose its session
+                // when only our log is slow (rule 14).
                 let _ = self.ask_core(SessionRequest::Ping, Zxid(0), now, state);
                 state.collect(&mut wakeups);
                 break;
@@ -238,7 +247,7 @@ impl Connection {
             }
         }
         wakeups.alarm = state.next_alarm(&self.engine.clock);
-        // Once for the whole turn, and not under the lock, because wakers are user code.
+        // Wake tasks once for the whole turn, and without the lock, because wakers are user code.
         drop(guard);
         if !wakeups.outboxes.is_empty() {
             self.has_woken.store(true, Ordering::Relaxed);
@@ -247,13 +256,13 @@ impl Connection {
         count
     }
 
-    /// Returns true if [`submit`](Self::submit) has woken connections since the last call.
+    /// Returns true if [`submit`](Self::submit) has woken connections since the last call of this method.
     pub(crate) fn take_woken(&self) -> bool {
-        // Relaxed, because the same task submits and asks.
+        // `Relaxed` is enough, because the same task calls this method and `submit`.
         self.has_woken.swap(false, Ordering::Relaxed)
     }
 
-    /// Returns a future that waits until a busy log has room. `None` if it need not wait.
+    /// Returns a future that waits until a busy log has room for the request. `None` if the request need not wait.
     fn room_for(&self, ask: &SessionRequest, state: &State) -> Option<BoxFuture<()>> {
         match ask {
             SessionRequest::Request(request) => {
@@ -274,7 +283,7 @@ impl Connection {
     ) -> Outcome {
         let admitted = match &ask {
             SessionRequest::Request(request) => state.admit(self.session, request),
-            // Their answers show the whole store.
+            // The answers to these requests can show anything in the store.
             SessionRequest::SetWatches(_) | SessionRequest::Search { .. } => {
                 Ok(state.core.last_kept())
             }
@@ -284,7 +293,7 @@ impl Connection {
             Ok(shown) => match self.ask_core(ask, shown, now, state) {
                 Step::Done(answer, shown) => (answer, shown),
                 Step::Cut(rest) => {
-                    // The events of this piece show the same state.
+                    // The events of this piece show the same state as the request's answer.
                     state.bind(self.session.slot, shown);
                     state.collect(wakeups);
                     return Outcome::Cut(rest);
@@ -293,7 +302,7 @@ impl Connection {
             Err(error) => (Err(error), Zxid(0)),
         };
         if let Err(error @ (Error::SessionMoved { .. } | Error::SessionExpired { .. })) = &answer {
-            // No answer, because the end of the connection informs the client.
+            // We send no answer, because the client learns about the end of its session when we close the connection.
             let moved = matches!(error, Error::SessionMoved { .. });
             state.collect(wakeups);
             self.outbox.end(if moved {
@@ -304,11 +313,12 @@ impl Connection {
             return Outcome::Over;
         }
         let zxid = state.core.last_zxid();
-        // First the events of this request, then its answer, under the same bound (invariants 3 and 13).
+        // Put the events of this request in the outbox first and then its answer, both with the same bound (invariants
+        // 3 and 13).
         let bound = state.bind(self.session.slot, shown);
         state.collect(wakeups);
         let waiting = self.outbox.put_answer(bound, zxid, answer);
-        // The answer may have taken the unread bytes of all clients over their limit.
+        // With this answer, the unread bytes of all clients together may exceed their limit.
         state.cut_slow_readers(wakeups);
         Outcome::Answered(waiting)
     }
@@ -374,7 +384,7 @@ impl Connection {
                 .map(|was_armed| Reply::Count(was_armed.into())),
         };
         if answer.is_err() {
-            // Any transaction may have led to the error, so the log must have all.
+            // The error may depend on any transaction so far, so the answer must wait until the log has all of them.
             shown = state.core.last_kept();
         }
         Step::Done(answer, shown)
@@ -385,8 +395,8 @@ impl Connection {
         self
     }
 
-    /// Notes the changes of a request that was carried out, or refused for lack of a right. Other failures change
-    /// nothing.
+    /// Notes the changes of a request that was carried out, or refused because the session lacked a right. Requests
+    /// that fail for other reasons are not noted, because they change nothing.
     fn note_changes(&self, changes: Vec<Change>, answer: &Result<CoreReply>, core: &Core) {
         let zxid = match answer {
             Ok(_) => Some(core.last_zxid()),
@@ -405,22 +415,23 @@ impl Connection {
             }));
     }
 
-    /// Returns the changes since the last call.
+    /// Returns the changes that were noted since the last call.
     pub(crate) fn take_changes(&self) -> Vec<AuditedChange> {
         let changes = self.changes.as_ref();
         changes.map_or_else(Vec::new, |noted| std::mem::take(&mut *noted.lock()))
     }
 
-    /// Ends the session if its client still owes a sign of life. Call it when everything that it has sent is carried
-    /// out.
+    /// Ends the session if the store has asked for a sign of life and none has arrived. Call this only after everything
+    /// that the client has sent is carried out.
     pub(crate) fn end_silent(&self) {
-        // Signs that arrived after the question have renewed the deadline in the core.
+        // The core ends the session only if no sign of life has arrived since the question. Every request that was
+        // carried out after the question has moved the session's deadline in the core.
         if !self.outbox.take_question() {
             return;
         }
         let now = self.engine.now(true, true);
         let mut state = self.engine.state.lock();
-        // Without room in the log, a later tick ends the session.
+        // If the log has no room for the end of the session, a later tick ends it.
         if !state.may_tick() {
             return;
         }
@@ -428,8 +439,8 @@ impl Connection {
         self.engine.settle(state);
     }
 
-    /// Ends the session because its client's process has exited. Call it when everything that it has sent is carried
-    /// out.
+    /// Ends the session because its client's process has exited. Call this only after everything that the client has
+    /// sent is carried out.
     pub(crate) fn end_exited(&self) {
         end_session(&self.engine, self.session);
     }
@@ -450,7 +461,7 @@ impl Connection {
     /// Waits until a message with this bound may leave.
     ///
     /// # Errors
-    /// [`Error::StoreFailed`] if it never will.
+    /// [`Error::StoreFailed`] if the message can never leave.
     pub(crate) fn passage(&self, bound: Zxid) -> BoxFuture<Result<()>> {
         let proved_at = Zxid(self.proved_at.load(Ordering::Acquire));
         match &self.barrier {
@@ -465,12 +476,13 @@ impl Drop for Connection {
     fn drop(&mut self) {
         let now = self.engine.now(true, true);
         let mut state = self.engine.state.lock();
-        // The core refuses this if the session, and so its slot, belongs to another connection.
+        // The core does nothing if the session has moved to another connection or its slot belongs to another session.
         loop {
             if !state.apply(|core, effects| core.detach(self.session, now, effects)) {
                 break;
             }
-            // There may be a million watches. They are removed in pieces, so that others get the lock in between.
+            // A session may have a million watches. They are removed in pieces, so that other tasks can take the lock
+            // in between.
             MutexGuard::bump(&mut state);
         }
         state.sessions.detach(self.session.slot, &self.outbox);
@@ -478,7 +490,7 @@ impl Drop for Connection {
     }
 }
 
-/// A session without a connection, until it ends or is reattached.
+/// Handle to a session without a connection, used until the session ends or is reattached.
 #[cfg_attr(
     not(any(target_os = "linux", target_os = "android")),
     allow(dead_code, reason = "no process is watched there")
@@ -530,7 +542,7 @@ fn is_denied(error: &Error) -> bool {
 fn end_session(engine: &Arc<Engine>, session: SessionRef) {
     let now = engine.now(true, true);
     let mut state = engine.state.lock();
-    // Without room in the log, the first tick that has room ends it.
+    // If the log has no room for the end of the session, the first tick that finds room ends it.
     if !state.may_tick() {
         state.apply(|core, _| core.doom_exited(session, now));
         engine.settle(state);
@@ -544,14 +556,14 @@ fn end_session(engine: &Arc<Engine>, session: SessionRef) {
 }
 
 enum Step {
-    /// The answer, and the last transaction that it shows.
+    /// The request is finished. Contains the answer and the last transaction that the answer shows.
     Done(Result<CoreReply>, Zxid),
-    /// The rest of a request.
+    /// The request was interrupted. Contains the rest of it.
     Cut(SessionRequest),
 }
 
 enum Outcome {
-    /// Answered. About this many bytes wait to be sent.
+    /// The request was answered. About this many bytes now wait to be sent.
     Answered(usize),
     Cut(SessionRequest),
     /// The session is over, or belongs to another connection.

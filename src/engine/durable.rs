@@ -1,24 +1,27 @@
-//! [`Durable`]: the store's end of its log, and how a write becomes durable.
+//! [`Durable`]: the store's side of its log, and the path by which a write becomes durable.
 //!
-//! No reply and no event runs ahead of the log (invariant 2). A write takes five steps. [`State`](super::state::State)
-//! takes the first four under the store's lock:
+//! No reply and no event leaves before the log has the transactions that it shows (invariant 2). A write takes five
+//! steps. [`State`](super::state::State) performs the first four under the store's lock:
 //!
 //! 1. Admission: [`admit`](Durable::admit) refuses a request unless the disk already has room for its transaction. So a
-//!    full disk refuses writes, and never fails one that was applied.
-//! 2. Application: the core carries out the request and leaves transactions with every decision made
+//!    full disk makes the store refuse new writes. It cannot fail a write that the core has already applied.
+//! 2. Application: the core carries out the request and produces transactions that contain the result of every decision
 //!    (`core/journal.rs`).
-//! 3. Hand-over: [`keep`](Durable::keep) appends them to the [`WriteQueue`] in the order of their zxids.
-//! 4. Binding: [`bind`](Durable::bind) raises the zxid that the log must have before the session receives anything
-//!    more. A reply waits for it at the [`DurabilityBarrier`] ([`passage`](Durable::passage)), and an event is held
-//!    there ([`deliver`](Durable::deliver)). For a served session both wait in its outbox, in one order.
-//! 5. Writing: the log's writer (`log/writer.rs`) writes a batch of the queue as one frame, syncs it, and opens the
-//!    barrier up to the batch's last zxid. Held events reach their watchers first, then replies leave.
+//! 3. Hand-over: [`append_txns`](Durable::append_txns) appends the transactions to the [`WriteQueue`] in the order of
+//!    their zxids.
+//! 4. Binding: [`bind`](Durable::bind) raises the session's bound, which is the zxid that the log must have before the
+//!    session receives anything more. A reply waits at the [`DurabilityBarrier`] until the log has this zxid
+//!    ([`passage`](Durable::passage)), and the barrier holds events back likewise ([`deliver`](Durable::deliver)).
+//!    Replies and events of a session of another process wait in its outbox instead, in one order.
+//! 5. Writing: the log's writer (`log/writer.rs`) writes a batch of the queue as one frame, syncs the file, and opens
+//!    the barrier up to the batch's last zxid. The barrier first hands the held events to their watchers, and then lets
+//!    the replies leave.
 //!
-//! A change that concerns only sessions of this process leaves no transaction, because they die with the process. Among
-//! the [durability classes](super::Durability), `DelayedRestart` does not wait for transactions that concern only
-//! sessions, and `None` waits only while room in the log is short.
+//! A change that concerns only sessions of this process leaves no transaction, because these sessions die with the
+//! process. The [durability class](super::Durability) decides which answers wait. With `DelayedRestart`, they do not
+//! wait for transactions that concern only sessions. With `None`, they wait only while the log is short of room.
 //!
-//! After a failed write the barrier stays closed and the store stops (invariant 12).
+//! After a failed write, the barrier stays closed and the store stops (invariant 12).
 
 use std::sync::Arc;
 
@@ -38,33 +41,36 @@ use crate::model::watch::{WatchCell, WatchUpdate};
 use crate::runtime::clock::BootInstant;
 use crate::runtime::future::BoxFuture;
 
-/// The store's end of its log.
+/// The store's side of its log.
 pub(super) struct Durable {
     queue: Arc<WriteQueue>,
-    /// The last transaction of the last core call if it is logged synchronously, otherwise 0. That call's replies and
-    /// events show it.
+    /// The last transaction of the last core call, which its replies and events show. 0 if that call left no
+    /// transaction for which answers wait.
     visible_zxid: Zxid,
-    /// The last epoch reserved in the log, or about to be.
+    /// The last epoch that the log has reserved, or whose reservation is in its queue.
     reserved: u32,
     timeouts: Timeouts,
 }
 
-/// Logged timeouts of sessions of other processes. A start that cannot continue these sessions waits for the longest.
+/// Timeouts of sessions of other processes, as recorded in the log. A restart that cannot continue these sessions waits
+/// for the longest of the timeouts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timeouts {
-    /// The longest ever granted.
+    /// The longest timeout ever granted, in milliseconds.
     pub(super) longest_ms: u64,
-    /// `longest_ms` is durable once the log has this transaction.
+    /// The transaction that the log must have for `longest_ms` to be durable.
     pub(super) recorded_at: Zxid,
-    /// The longest ever allowed. 0 if the store was never served.
+    /// The longest timeout that options have ever allowed, in milliseconds. 0 if the store was never served.
     pub(super) allowed_ms: u64,
-    /// True if nothing acknowledged to such a session runs ahead of the log.
+    /// True if everything acknowledged to a session of another process was in the log first, so that a restart can
+    /// continue these sessions.
     pub(super) are_sessions_kept: bool,
-    /// No session is opened before this time, because clients may still believe in sessions that were ended.
+    /// Time before which no session is opened, because clients may still believe in sessions that the restart has
+    /// ended.
     pub(super) pause_until: Option<BootInstant>,
 }
 
-/// Most bytes for the start, the end or the timeout of a session in the log.
+/// Maximum number of bytes in the log for the start, the end or the timeout of a session.
 const SESSION_BYTES: usize = 128;
 
 impl Durable {
@@ -83,7 +89,7 @@ impl Durable {
     }
 
     fn failure(&self) -> Option<Error> {
-        // Only a failure closes the barrier for zxid 0, so the common case takes no lock.
+        // The barrier is closed for zxid 0 only after a failure. So the common case takes no lock.
         if self.queue.barrier.is_open_to(Zxid(0)) {
             return None;
         }
@@ -95,10 +101,11 @@ impl Durable {
         self.failure().is_none() && self.queue.has_reserve()
     }
 
-    /// Checks that a request may be carried out. Returns the transaction that its answer will show.
+    /// Checks that a request may be carried out. Returns the last transaction of others that its answer will show.
     ///
     /// # Errors
-    /// [`Error::StoreFailed`], [`Error::DiskFull`], or [`Error::LimitReached`] while the log is busy, which will pass.
+    /// [`Error::StoreFailed`], [`Error::DiskFull`], or [`Error::LimitReached`] if the log is busy. A busy log will have
+    /// room again soon.
     pub(super) fn admit(
         &self,
         core: &Core,
@@ -108,11 +115,12 @@ impl Durable {
         if let Some(failure) = self.failure() {
             return Err(failure);
         }
-        // One load shows that there is plenty of room. Then we measure no request.
+        // `takes_any` is a single atomic load. If it shows plenty of room, we need not compute the size of the
+        // transaction.
         if !self.queue.takes_any() && core.needs_log(session, request) {
             self.check_room(core.txn_bytes(session, request), request)?;
         }
-        // The state before the request. `bind` adds its own transaction from `shown`.
+        // This covers the state before the request. `bind` adds the request's own transaction, which is `visible_zxid`.
         Ok(core.shown_by(request))
     }
 
@@ -120,10 +128,11 @@ impl Durable {
         self.queue.check_room(bytes, frees(request))
     }
 
-    /// Takes over the transactions of a core call. `before` is the core's [`last_kept`](Core::last_kept) before it.
+    /// Appends the transactions of a core call to the log's queue. `before` is what [`last_kept`](Core::last_kept)
+    /// returned before the call.
     pub(super) fn append_txns(&mut self, core: &mut Core, before: Zxid) {
         let last = core.last_kept();
-        // Asynchronous transactions do not move it, because nothing waits for them.
+        // Transactions that are written asynchronously do not move `last_kept`, because no answer waits for them.
         let has_moved = last > before;
         self.visible_zxid = if has_moved { last } else { Zxid(0) };
         let kept = core.kept();
@@ -131,13 +140,13 @@ impl Durable {
             let handed = txn.zxid;
             self.queue.append(kept, has_moved);
             if self.queue.is_short() {
-                // Answers now wait for asynchronous transactions, too, so that no client outruns the log and is
-                // refused.
+                // While the queue is short of room, answers also wait for asynchronous transactions. Otherwise a client
+                // could send faster than the log writes, and would be refused.
                 self.visible_zxid = handed.max(self.visible_zxid);
             }
         }
-        // Zxids within an epoch are counted only in memory, so the log must reserve the epoch first. Otherwise fencing
-        // tokens could repeat after a crash.
+        // Within an epoch, zxids are counted only in memory. So the log must reserve an epoch before its zxids are
+        // used. Otherwise fencing tokens could repeat after a crash.
         let needed = epoch::to_reserve(core.last_zxid());
         if needed > self.reserved {
             self.reserved = needed;
@@ -145,20 +154,21 @@ impl Durable {
         }
     }
 
-    /// Raises a session's bound to the transaction that its next message shows. A bound never falls, so no message
-    /// overtakes an earlier one.
+    /// Raises a session's bound to the transaction that its next message shows, and returns the bound. A bound never
+    /// falls, so no message leaves before an earlier one.
     pub(super) fn bind(&self, bound: &mut Zxid, shown: Zxid) -> Zxid {
         *bound = shown.max(self.visible_zxid).max(*bound);
         *bound
     }
 
-    /// Returns the future that an answer with this bound waits for, if it must.
+    /// Returns the future that an answer with this bound must wait for. `None` if the answer may leave now.
     pub(super) fn passage(&self, bound: Zxid) -> Option<DurabilityWait> {
         let barrier = &self.queue.barrier;
         (!barrier.is_open_to(bound)).then(|| barrier.passage(bound))
     }
 
-    /// Puts news in their cell when they may be seen. Returns true if that is now.
+    /// Puts an update in the cell of its watch as soon as the log has what the update shows. Returns true if the update
+    /// is in the cell now.
     pub(super) fn deliver(
         &self,
         bound: &mut Zxid,
@@ -170,19 +180,22 @@ impl Durable {
             cell.put(news);
             return true;
         }
-        // The barrier may have opened by now. It then fills the cell itself and returns `None`.
+        // The barrier may have opened since the check above. In that case `hold` puts the update in the cell and
+        // returns `None`.
         match self.queue.barrier.hold(shown, cell, news) {
             None => true,
             Some(held_to) => {
-                // Held events have one order across all sessions, so this one may wait for more than it shows. Later
-                // answers must wait as long, or they would overtake it (invariant 9).
+                // The barrier keeps held events in one order across all sessions, so this event may wait for a later
+                // transaction than the one it shows. Later answers of this session must wait as long, or they would
+                // overtake the event (invariant 9).
                 *bound = held_to;
                 false
             }
         }
     }
 
-    /// Returns the end of the pause that admits no session. Ends a pause whose time has passed.
+    /// Returns the end of the pause during which no session is admitted. `None` without a pause. If the pause is over,
+    /// records its end in the log.
     pub(super) fn pause(&mut self, now: BootInstant) -> Option<BootInstant> {
         let until = self.timeouts.pause_until?;
         if until > now {
@@ -198,28 +211,30 @@ impl Durable {
     fn append_terms(&self) {
         let timeouts = &self.timeouts;
         self.queue.append_record(&Record::SessionTerms {
-            // A kill during the pause must make the next start pause again.
+            // While the pause lasts, the log says that sessions are not kept, so that after a kill the next start
+            // pauses again.
             are_kept: timeouts.are_sessions_kept && timeouts.pause_until.is_none(),
             allowed_ms: timeouts.allowed_ms,
         });
     }
 }
 
-/// The part for sessions of other processes.
+/// Methods for sessions of other processes.
 impl Durable {
-    /// Checks that the log takes another session.
+    /// Checks that the log has room for another session.
     pub(super) fn check_session(&self) -> Result<()> {
         self.check()?;
         self.queue.check_room(SESSION_BYTES, false)
     }
 
-    /// Returns a future that waits until a busy log has room for another session.
+    /// Returns a future that waits until a busy log has room for another session. `None` if the session need not wait.
     pub(super) fn session_room(&self) -> Option<BoxFuture<()>> {
         let is_busy = matches!(self.check_session(), Err(Error::LimitReached { .. }));
         is_busy.then(|| Box::pin(self.queue.clone().wait_for_room(SESSION_BYTES, false)) as _)
     }
 
-    /// Returns a future that waits until a busy log has room. A full disk refuses the request instead.
+    /// Returns a future that waits until a busy log has room for the request. `None` if the request need not wait, or
+    /// if the disk is full, because a full disk refuses the request.
     pub(super) fn request_room(
         &self,
         core: &Core,
@@ -237,9 +252,10 @@ impl Durable {
         is_busy.then(|| Box::pin(self.queue.clone().wait_for_room(bytes, frees(request))) as _)
     }
 
-    /// Notes the timeout of a session that transaction `opened` has opened and that is not logged yet.
+    /// Notes the timeout of a session that the transaction `opened` has opened. The log does not have this transaction
+    /// yet.
     pub(super) fn note_timeout(&mut self, ms: u64, opened: Zxid) {
-        // A pause lasts for the longest timeout, so most sessions need no record.
+        // A pause depends only on the longest timeout, so most sessions need no record of theirs.
         if ms > self.timeouts.longest_ms {
             self.timeouts.longest_ms = ms;
             self.timeouts.recorded_at = opened;
@@ -247,13 +263,14 @@ impl Durable {
         }
     }
 
-    /// Holds back all messages to a session until the log has the last transaction and the longest timeout, which may
-    /// be this session's.
+    /// Holds back all messages to a session until the log has the session's transaction and the longest timeout, which
+    /// may be the timeout of this session.
     pub(super) fn hold_session(&self, bound: &mut Zxid) -> DurabilityWait {
         let barrier = &self.queue.barrier;
         *bound = self.visible_zxid.max(self.timeouts.recorded_at).max(*bound);
-        // In the class `None`, `passage` may run ahead of the log, but the longest timeout must not. After a restart
-        // without it, a client could still believe in its session after the pause (invariant 6).
+        // With the class `None`, messages may leave before the log has what they show, but the longest timeout must be
+        // in the log first. Otherwise the pause after a restart could be too short, and end while a client still
+        // believes in its session (invariant 6).
         match barrier.has_written(self.timeouts.recorded_at) {
             true => barrier.passage(*bound),
             false => barrier.written(*bound),
@@ -264,7 +281,7 @@ impl Durable {
         self.timeouts.recorded_at
     }
 
-    /// Notes the longest timeout that sessions may be granted from now on.
+    /// Records that sessions may be granted timeouts of up to `ms` from now on.
     pub(super) fn allow(&mut self, ms: u64) {
         if ms > self.timeouts.allowed_ms {
             self.timeouts.allowed_ms = ms;
@@ -277,7 +294,8 @@ impl Durable {
     }
 }
 
-/// Returns true if a request frees room. It may use part of the reserve, so that a full store can be emptied.
+/// Returns true if a request frees room. Such requests may use part of the log's reserve, so that clients can empty a
+/// full store.
 fn frees(request: &Request) -> bool {
     matches!(
         request,
@@ -291,7 +309,7 @@ impl Engine {
         Some(state.durable.as_ref()?.queue.clone())
     }
 
-    /// Stops the store after a failure of its log. All its sessions are over, and nothing is held.
+    /// Stops the store after a failure of its log. All its sessions end, and no client holds anything any more.
     pub(super) fn stop(&self, failure: &Error) {
         tracing::error!(%failure, "the store has stopped");
         let mut state = self.state.lock();
@@ -300,7 +318,8 @@ impl Engine {
         for peer in state.sessions.peers() {
             match peer {
                 Peer::Local(status) => {
-                    // Under the lock, as at every end of a session, so that no guard believes in its lock from here on.
+                    // Set this under the lock, as at every end of a session, so that from here on no guard believes
+                    // that it holds its lock.
                     status.set_closing();
                     statuses.push(status.clone());
                 }
@@ -308,7 +327,7 @@ impl Engine {
                 Peer::Absent => {}
             }
         }
-        // Not under the lock, because wakers are user code and may call the store.
+        // Wake tasks without the lock, because wakers are user code and may call the store.
         drop(state);
         for status in statuses {
             status.set_state(SessionState::Expired);

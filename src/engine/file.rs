@@ -1,4 +1,4 @@
-//! Stores in a folder: opening one, which the whole process shares, and closing it.
+//! Stores in a folder. All handles of a process to one folder share one store. This module opens and closes it.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::runtime::clock::BootInstant;
 use crate::runtime::fork;
 use crate::runtime::random::{hex, random};
 
-/// Files of an open store, and the lock that is held until everything is written.
+/// Files of an open store, and the folder's lock, which is held until everything is written.
 pub(super) struct Files {
     log: Log,
     held: Arc<dyn Exclusive>,
@@ -28,9 +28,9 @@ pub(super) struct Files {
     processes: Mutex<log::ProcessFile>,
 }
 
-/// While it exists, no other process can open the store.
+/// Lock on a store's folder. While it exists, no other process can open the store.
 struct FolderLock {
-    /// `None` only during the drop.
+    /// `None` only while `self` is being dropped.
     lock: Option<log::Lock>,
     release: Arc<ReleaseSignal>,
 }
@@ -41,26 +41,28 @@ impl Exclusive for FolderLock {
     }
 }
 
-/// Signal that a store has released its folder. Opening the folder again waits for it.
+/// Signal that a store has released its folder. A thread that opens the folder again waits for this signal.
 #[derive(Default)]
 struct ReleaseSignal {
     is_released: Mutex<bool>,
     released: Condvar,
 }
 
-/// By canonical path.
+/// The open stores of this process, by canonical path.
 type Stores = HashMap<PathBuf, (Weak<Engine>, Arc<ReleaseSignal>)>;
 
 static STORES: LazyLock<Mutex<Stores>> = LazyLock::new(Mutex::default);
 
 impl Store {
-    /// Opens this process's store in a folder, and creates the folder if it is missing. As long as a handle exists,
-    /// every call returns the same store. The calling thread reads the data. Only the owner has access to new files and
-    /// folders (modes 0600 and 0700), regardless of the umask. An existing folder keeps its mode.
+    /// Opens this process's store in a folder, and creates the folder if it is missing. While a handle to the store
+    /// exists, every call with this folder returns the same store. The calling thread reads the data from disk. New
+    /// files and folders are accessible only to their owner (modes 0600 and 0700), regardless of the umask. An existing
+    /// folder keeps its mode.
     ///
     /// # Errors
-    /// [`Error::StoreInUse`] if another process has it open, [`Error::StoreDamaged`], [`Error::StoreTooNew`],
-    /// [`Error::NotAStore`], [`Error::DiskFull`], and [`Error::StoreFailed`] for anything else that the system refuses.
+    /// [`Error::StoreInUse`] if another process has the store open, [`Error::StoreDamaged`], [`Error::StoreTooNew`],
+    /// [`Error::NotAStore`], [`Error::DiskFull`], and [`Error::StoreFailed`] for any other refusal by the operating
+    /// system.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -81,7 +83,7 @@ impl Store {
         let (tell, told) = tokio::sync::oneshot::channel();
         log::spawn("lockkeeper-open", {
             let path = path.clone();
-            // If the waiting future was dropped, this closes the store.
+            // If the waiting future was dropped, dropping the unsent result closes the store.
             move || drop(tell.send(Self::file(path)))
         })?;
         told.await.unwrap_or_else(|_| {
@@ -92,23 +94,24 @@ impl Store {
         })
     }
 
-    /// Works like [`file`](Self::file), with the given options. They have no effect if this process already has the
-    /// store open.
+    /// Works like [`file`](Self::file), with the given options. The options have no effect if this process already has
+    /// the store open.
     ///
     /// # Errors
-    /// As [`file`](Self::file).
+    /// The errors of [`file`](Self::file).
     pub fn file_with(path: impl AsRef<Path>, options: StoreOptions) -> Result<Self> {
         Error::if_forked()?;
         let path = made(path.as_ref())?;
         loop {
-            // Held while opening, so that two threads get the same store.
+            // Hold this lock while the store is opened, so that two threads get the same store.
             let mut stores = STORES.lock();
             if let Some((engine, release)) = stores.get(&path) {
                 if let Some(engine) = engine.upgrade() {
                     return Ok(Self(engine));
                 }
                 let release = release.clone();
-                // The log is still being written. We wait, because our own folder lock would refuse us.
+                // The former store still writes the rest of its log and holds the folder's lock. Wait for it, because
+                // our own attempt to lock the folder would fail.
                 if !*release.is_released.lock() {
                     drop(stores);
                     release.wait();
@@ -123,9 +126,9 @@ impl Store {
         }
     }
 
-    /// Waits until the store has failed, for example because its disk refused a write, and returns the reason. A failed
-    /// store acknowledges nothing more, so its server can only exit and start again. For a store in memory this never
-    /// completes. Cancel safe.
+    /// Waits until the store has failed, for example because the disk refused a write, and returns the reason. A failed
+    /// store acknowledges nothing more, so a server of this store can only exit and be started again. For a store in
+    /// memory, this never completes. Cancel safe.
     pub async fn failed(&self) -> Error {
         match self.0.log_queue() {
             Some(queue) => queue.barrier.failed().await,
@@ -169,7 +172,7 @@ pub(super) fn open_disk(
 
 #[cfg(feature = "simulation")]
 impl Store {
-    /// Opens the store on a disk whose log the caller writes.
+    /// Opens the store on a disk. The caller writes its log.
     pub(crate) fn on_disk(
         disk: &Arc<dyn Disk>,
         options: &StoreOptions,
@@ -188,8 +191,8 @@ impl Store {
     }
 }
 
-/// Reads the store on a disk. Only [`LogParts`] writes. Also returns the last epochs reserved before this opening and
-/// by it.
+/// Reads the store on a disk and writes nothing. The returned [`LogParts`] write the log later. Also returns the last
+/// epoch that was reserved before this opening, and the last epoch that this opening reserves.
 pub(super) fn read(
     disk: &Arc<dyn Disk>,
     target: String,
@@ -200,7 +203,8 @@ pub(super) fn read(
     let opened = log::open(disk, &options.log(), &new, &clock)?;
     let mut core = opened.core;
     let pause_until = pause_until(clock.now(), &opened.remote);
-    // Recovered sessions get a full timeout (rule 15), because their clients could not reach a store that was down.
+    // Recovered sessions get a full timeout (rule 15), because their clients could not reach the store while it was
+    // down.
     core.restart_timeouts(clock.now());
     core.set_journal(Journal::Durable);
     if options.durability_class() == Durability::DelayedRestart {
@@ -227,10 +231,11 @@ pub(super) fn read(
     Ok((engine, opened.parts, opened.epochs))
 }
 
-/// Part of the timeout (1/100) that a pause adds for clients' slower clocks.
+/// Fraction of the timeout (1/100) by which a pause is longer, because clients' clocks may be slower than ours.
 const DRIFT: u32 = 100;
 
-/// Returns the end of the pause owed for sessions that the restart has ended, and logs the reason.
+/// Returns the end of the pause that is needed because the restart has ended sessions, and logs the reason. `None` if
+/// no pause is needed.
 fn pause_until(now: BootInstant, remote: &RemoteSessions) -> Option<BootInstant> {
     if !remote.owe_pause() {
         return None;
@@ -247,8 +252,8 @@ fn pause_until(now: BootInstant, remote: &RemoteSessions) -> Option<BootInstant>
 }
 
 impl Engine {
-    /// Ends the pause on time even if no client asks. Otherwise a store that is closed then would pause again at its
-    /// next start.
+    /// Ends the pause on time even if no client opens a session. Otherwise a store that is closed without having ended
+    /// its pause would pause again at its next start.
     fn time_pause(self: &Arc<Self>) {
         if let Some(pause) = self.pause() {
             let engine = Arc::downgrade(self);
@@ -262,15 +267,15 @@ impl Engine {
     }
 }
 
-/// Starts the timers of the pause and of sessions, and listens for a failure of the log.
+/// Starts the timers of the pause and of the sessions, and registers a listener for a failure of the log.
 pub(super) fn serve(mut engine: Engine, files: Option<Files>) -> Arc<Engine> {
     engine.files = files;
     let queue = engine.log_queue();
     let engine = Arc::new(engine);
     engine.time_pause();
-    // Recovered sessions must expire even if no request sets their alarm.
+    // Set the alarm now, so that recovered sessions expire even if no request arrives.
     engine.settle(engine.state.lock());
-    // Weak, because the engine owns the barrier that holds the listener.
+    // The reference is weak, because the engine owns the barrier, which owns this listener.
     let weak = Arc::downgrade(&engine);
     if let Some(queue) = queue {
         queue.barrier.on_failure(move |failure| {
@@ -291,7 +296,7 @@ impl Files {
     /// Writes the rest of the log, then releases the folder.
     pub(super) fn close(self) {
         if fork::is_forked() {
-            // The log belongs to the parent, and its threads do not exist in the child.
+            // The log belongs to the parent process, and the log's threads do not exist in the child.
             std::mem::forget(self);
             return;
         }

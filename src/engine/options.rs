@@ -24,7 +24,7 @@ pub struct StoreOptions {
     sizes: Sizes,
 }
 
-/// Durability class: what a store in a folder does before it acknowledges a write.
+/// Durability class of a store in a folder. It decides what the store does before it acknowledges a write.
 ///
 /// | kept after… | `Fsync` | `DelayedRestart` | `None` |
 /// |---|---|---|---|
@@ -35,27 +35,30 @@ pub struct StoreOptions {
 /// | the same, after an unclean stop | yes | ended, with a pause | ended, with a pause if the log still knows of them |
 ///
 /// Zxids, and therefore fencing tokens, never go backward in any of these cases. Sessions of the store's own process
-/// end with it, and so do their ephemeral znodes. Containers that they create are written within a tenth of a second,
-/// but not waited for, as long as no server is attached.
+/// end with the process, and so do their ephemeral znodes. If such a session creates a container and no server is
+/// attached, the container is written within a tenth of a second, but the answer does not wait for this.
 ///
-/// The *pause*: the log may lack transactions that were acknowledged to a session of another process, such as the
-/// release of a lock. Such a session cannot continue. When the store is opened, it ends all sessions of other processes
-/// and accepts no session until no client can still believe in one of them. This takes the longest timeout ever
-/// granted, plus a hundredth for slow clocks, and opening a session waits for it. The class of the run that stopped
-/// decides, not the class of the next. A store that was restored from a backup or copied pauses in every class if it
-/// was ever served, for the longest timeout ever granted or allowed ([`StoreOptions::session_timeouts`]).
+/// The *pause*: after an unclean stop, the log may lack transactions that were acknowledged to a session of another
+/// process, such as the release of a lock. Such a session cannot continue. So when the store is opened, it ends all
+/// sessions of other processes. It then opens no new session until no client can still believe that its old session is
+/// alive. This takes the longest timeout ever granted, plus a hundredth for slow clocks. A call that opens a session
+/// waits for the end of the pause. Whether there is a pause depends on the durability class of the run that was
+/// stopped, not on the class of the next run. If a store was ever served, its copies and the stores restored from its
+/// backups pause in every class, for the longest timeout ever granted or allowed ([`StoreOptions::session_timeouts`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Durability {
-    /// The write is on the disk (`fdatasync`).
+    /// The write is on the disk (`fdatasync`) before it is acknowledged.
     #[default]
     Fsync,
-    /// As `Fsync` for persistent znodes. Sessions of other processes and their ephemeral znodes are not waited for.
-    /// After an unclean stop they are ended, with a pause (see above).
+    /// Works as `Fsync` for persistent znodes. Writes that concern only sessions of other processes and their ephemeral
+    /// znodes are acknowledged before they are on the disk. After an unclean stop, these sessions are ended, and a
+    /// pause follows (see above).
     DelayedRestart,
-    /// Nothing. The store writes in the background, and syncs only what tokens depend on, full segments, and everything
-    /// when it is closed. Answers wait for the log only when its room runs short. After the machine stops, any of the
-    /// last writes may be missing, acknowledged or not. The rest is the store as it was at one earlier moment.
+    /// A write is acknowledged without waiting for the disk. The store writes in the background, and syncs only the
+    /// data that keeps tokens from repeating, full segments, and everything when it is closed. Answers wait for the log
+    /// only when its room runs short. After the machine stops, some of the last writes may be missing, even if they
+    /// were acknowledged. The recovered store is the store as it was at one earlier moment.
     None,
 }
 
@@ -76,7 +79,8 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    /// Largest number of znodes, of sessions, and of watches per session. A higher limit is reduced to it.
+    /// Largest limit for the number of znodes, of sessions, and of watches per session. A higher limit is reduced to
+    /// this one.
     pub const MAX: usize = 1 << 31;
 
     /// Longest session timeout, 2^31 - 1 ms (24.8 days), because ZooKeeper's protocol uses a signed 32-bit number.
@@ -95,17 +99,18 @@ impl StoreOptions {
         self
     }
 
-    /// Sets the store's unit of time, from 1 ms to [`MAX_SESSION_TIMEOUT`](Self::MAX_SESSION_TIMEOUT). Sessions expire
-    /// up to one tick later than their timeout.
+    /// Sets the store's unit of time, from 1 ms to [`MAX_SESSION_TIMEOUT`](Self::MAX_SESSION_TIMEOUT). A session
+    /// expires up to one tick later than its timeout.
     #[must_use]
     pub fn tick(mut self, tick: Duration) -> Self {
         self.tick = tick.clamp(Duration::from_millis(1), MAX_SESSION_TIMEOUT);
         self
     }
 
-    /// Sets the bounds of session timeouts instead of 2 and 20 ticks, from 1 ms to
-    /// [`MAX_SESSION_TIMEOUT`](Self::MAX_SESSION_TIMEOUT). Values outside are clamped. A session of another process
-    /// that reconnects gets no longer timeout than it was opened with.
+    /// Sets the shortest and the longest session timeout, from 1 ms to
+    /// [`MAX_SESSION_TIMEOUT`](Self::MAX_SESSION_TIMEOUT). The defaults are 2 and 20 ticks. A requested timeout outside
+    /// the bounds is replaced with the nearest bound. When a session of another process reconnects, its timeout cannot
+    /// become longer than the one it was opened with.
     #[must_use]
     pub fn session_timeouts(mut self, shortest: Duration, longest: Duration) -> Self {
         let shortest = shortest.clamp(Duration::from_millis(1), MAX_SESSION_TIMEOUT);
@@ -135,19 +140,19 @@ impl StoreOptions {
         self
     }
 
-    /// Limits the bytes that all znodes, and the watches, sessions and identities of other processes, count for
+    /// Limits the bytes of all znodes, and of the watches, sessions and identities of other processes, counted
     /// together.
     ///
-    /// - A znode counts for its path, its data, its access control list (80 bytes per entry plus its texts), and 384
-    ///   bytes more. This is about the memory that it takes.
-    /// - A watch counts for its path and 256 bytes, a session for 512 bytes, and an identity for 192 bytes and three
-    ///   times its text. Watches, sessions and identities of this process are free.
+    /// - A znode counts as its path, its data, its access control list (80 bytes per entry plus the entry's texts), and
+    ///   384 bytes more. The sum is about the memory that it uses.
+    /// - A watch counts as its path plus 256 bytes, a session as 512 bytes, and an identity as 192 bytes plus three
+    ///   times its text. Watches, sessions and identities of this process do not count.
     ///
     /// A request that would exceed the limit fails with [`Error::LimitReached`](crate::Error::LimitReached). Requests
-    /// that make nothing larger are never refused, and the content of a store in a folder is always read back. For its
-    /// watches and ephemeral znodes, each session of another process gets only an equal share of the last quarter, so
-    /// that none takes the room that others need. Sessions and identities of other processes are accepted up to a
-    /// sixteenth each, however full the rest is.
+    /// that do not make the store larger are never refused, and a store in a folder can always be opened with all its
+    /// content. The sessions of other processes share the last quarter of the limit. For its watches and ephemeral
+    /// znodes, each session can use only an equal share of this quarter, so that no session takes the room that others
+    /// need. Sessions may use up to a sixteenth of the limit, and so may identities, no matter how full the rest is.
     #[must_use]
     pub fn max_bytes(mut self, limit: usize) -> Self {
         self.limits.bytes = limit;
@@ -173,8 +178,8 @@ impl StoreOptions {
     /// [`ConnectOptions::auth`](crate::ConnectOptions::auth).
     ///
     /// # Errors
-    /// [`Error::BadArguments`] if the text is no such digest. The error does not show it, because it might be a
-    /// password.
+    /// [`Error::BadArguments`] if the text is not such a digest. The error does not show the text, because it might be
+    /// a password.
     pub fn super_digest(mut self, digest: &str) -> Result<Self> {
         let known = Identity::written_digest(digest).ok_or_else(|| {
             Error::BadArguments(
@@ -194,10 +199,12 @@ impl StoreOptions {
         self
     }
 
-    /// Sets the size in bytes of the log's first segment (at least 64 KiB) and of its largest. Each segment is twice as
-    /// large as the one before until then. The defaults are 16 MiB and 64 MiB. A store refuses transactions larger than
-    /// a quarter of the first segment, and in any case those larger than 2 MiB and 1 KiB ([`Error::TooLarge`]). A
-    /// transaction is a request in which all identities of the session replace each `auth` of an access control list.
+    /// Sets the sizes in bytes of the log's first segment (at least 64 KiB) and of its largest segment. Each segment is
+    /// twice as large as the one before it, up to the largest size. The defaults are 16 MiB and 64 MiB.
+    ///
+    /// The store refuses transactions that are larger than a quarter of the first segment with [`Error::TooLarge`]. In
+    /// any case it refuses transactions that are larger than 2 MiB plus 1 KiB. A transaction contains the data of its
+    /// request. In its access control lists, each `auth` entry is replaced with all identities of the session.
     #[must_use]
     pub fn segment_bytes(mut self, first: u64, largest: u64) -> Self {
         let first = first.clamp(1 << 16, 1 << 30);

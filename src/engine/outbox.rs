@@ -1,8 +1,8 @@
-//! [`Outbox`]: the messages to be sent over one connection, with events and answers in one order (invariant 13).
+//! [`Outbox`]: the messages to be sent over one connection. Events and answers are in one order (invariant 13).
 //!
-//! Messages are put in under the store's lock, as they happen. The connection's task takes them out without it, up to
-//! the log's last transaction. Their bytes count towards limits of the connection and of all clients together
-//! (invariant 10).
+//! Messages are put in under the store's lock, at the time when their events and answers arise. The connection's task
+//! takes them out without this lock, up to the last transaction that the log has. The bytes of the messages count
+//! towards a limit of the connection and a limit of all clients together (invariant 10).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,47 +20,49 @@ use crate::model::types::Zxid;
 use crate::model::watch::WatchUpdate;
 use crate::runtime::wake::wake;
 
-/// The connection takes the messages out, encodes them and sends them.
+/// Queue of messages to one client. The connection's task takes the messages out, encodes them and sends them.
 pub(crate) struct Outbox {
     inner: Mutex<Inner>,
     waker: AtomicWaker,
-    /// True while the connection is asked for signs of life that its client has sent and that are not read yet.
+    /// True while the store asks the connection whether the client has sent signs of life that are not read yet.
     is_asked: AtomicBool,
     unread: Arc<Unread>,
 }
 
 struct Inner {
     items: VecDeque<Item>,
-    /// Approximate size of the items.
+    /// Approximate size of the items in bytes.
     bytes: usize,
-    /// Bytes that the connection holds in unsent messages and in requests.
+    /// Bytes that the connection's task holds outside the outbox, in unsent messages and in requests.
     beside: usize,
-    /// The sum of both, as counted in `unread`.
+    /// The sum of `bytes` and `beside`, as it counts in `unread`.
     account: Account,
-    /// Limit of `bytes` for events. Beyond it the client reads too slowly.
+    /// Limit of `bytes` when an event is added. If an event would exceed it, the client reads too slowly and its
+    /// connection is closed.
     limit: usize,
     end: Option<Ending>,
-    /// True if the connection was woken since it last took something out. One wake is enough.
+    /// True if the connection was woken for an event since it last took something out. Then the next event need not
+    /// wake it again.
     is_told: bool,
 }
 
-/// A message that leaves when the log has `bound`.
+/// A message that may leave once the log has the transaction `bound`.
 #[derive(Debug)]
 pub(crate) struct Item {
     bound: Zxid,
     what: Message,
-    /// Approximate size until it is sent.
+    /// Approximate size in bytes, counted until the message is sent.
     bytes: usize,
 }
 
 #[derive(Debug)]
 pub(crate) enum Message {
     WatchUpdate {
-        /// Meaningless if the event answers a setWatches.
+        /// The watch. It has no meaning if the event results from a setWatches request.
         watch: WatchKey,
         news: WatchUpdate,
     },
-    /// The answer to the oldest unanswered request. The zxid is the last one applied.
+    /// The answer to the oldest unanswered request. `zxid` is the last zxid that the store had applied.
     Answer {
         zxid: Zxid,
         answer: Result<CoreReply, Error>,
@@ -70,7 +72,7 @@ pub(crate) enum Message {
 /// Reason for closing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Ending {
-    /// The messages in the outbox still go out, including the reply to the close.
+    /// The client has closed the session. The messages in the outbox are still sent, including the reply to the close.
     #[error("the session was closed")]
     Closed,
     #[error("the session has expired")]
@@ -101,31 +103,33 @@ impl Outbox {
         }
     }
 
-    /// Asks the connection for signs of life. The caller must wake it afterwards.
+    /// Asks the connection whether the client has sent unread signs of life. The caller must wake the connection
+    /// afterwards.
     pub(super) fn ask_for_signs(&self) {
         self.is_asked.store(true, Ordering::Release);
     }
 
-    /// Returns true if the session ends as soon as the connection has nothing to read.
+    /// Returns true if the store has asked for signs of life. The session then ends as soon as the connection has
+    /// nothing left to read.
     pub(crate) fn is_asked_for_signs(&self) -> bool {
         self.is_asked.load(Ordering::Acquire)
     }
 
-    /// Withdraws the question for signs of life. Returns true if it was asked.
+    /// Withdraws the question whether the client has sent signs of life. Returns true if the question was open.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn take_question(&self) -> bool {
         self.is_asked.swap(false, Ordering::AcqRel)
     }
 
-    /// Adds the news of a watch. Returns true if the connection must be woken.
+    /// Adds an update of a watch. Returns true if the caller must wake the connection.
     pub(super) fn put_news(&self, bound: Zxid, watch: WatchKey, news: WatchUpdate) -> bool {
         let mut inner = self.inner.lock();
         if inner.end.is_some() {
             return false;
         }
         let item = Item::new(bound, Message::WatchUpdate { watch, news });
-        // Events arrive unasked, so only closing the connection bounds them. After reconnecting, the client asks which
-        // watches have missed something (`setWatches`).
+        // A client cannot limit its events by sending fewer requests, so we can bound them only by closing the
+        // connection. After reconnecting, the client asks which of its watches have missed something (`setWatches`).
         if inner.bytes + item.bytes > inner.limit {
             return inner.end(Ending::Overflow, &self.unread);
         }
@@ -133,8 +137,9 @@ impl Outbox {
         !std::mem::replace(&mut inner.is_told, true)
     }
 
-    /// Adds an answer. Returns about how many bytes wait, or the maximum if the connection is cut off, so that it asks
-    /// for no more. Needs no wake, because the connection's own task has asked.
+    /// Adds an answer. Returns about how many bytes wait to be sent. Returns `usize::MAX` if the connection is cut off,
+    /// so that the caller carries out no further requests. The connection need not be woken, because its own task is
+    /// the caller.
     pub(super) fn put_answer(
         &self,
         bound: Zxid,
@@ -154,14 +159,14 @@ impl Outbox {
         self.inner.lock().bytes
     }
 
-    /// Ends the outbox. Returns true if the connection must be woken, even if it was woken for messages before, because
-    /// it takes nothing out while its client does not read.
+    /// Ends the outbox. Returns true if the caller must wake the connection. This is necessary even if the connection
+    /// was woken for messages before, because it takes no messages out while its client does not read.
     pub(super) fn end(&self, ending: Ending) -> bool {
         self.inner.lock().end(ending, &self.unread)
     }
 
-    /// Sets the bytes that the connection holds in unsent messages and waiting requests. Call it after each
-    /// [`take`](Self::take). Until then, everything taken counts.
+    /// Sets the number of bytes that the connection's task holds in unsent messages and waiting requests. Call this
+    /// after each [`take`](Self::take). Until the call, all messages that were taken out still count.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn set_beside(&self, bytes: usize) {
         let mut inner = self.inner.lock();
@@ -169,14 +174,14 @@ impl Outbox {
         inner.count(&self.unread);
     }
 
-    /// Returns the waiting bytes and their age. `None` if none wait or the client is cut off.
+    /// Returns the number of waiting bytes, and their age. `None` if no bytes wait or the client is cut off.
     pub(super) fn account(&self) -> Option<(usize, u64)> {
         let inner = self.inner.lock();
         let Account { bytes, .. } = inner.account;
         (bytes > 0).then(|| (bytes, inner.account.since()))
     }
 
-    /// Wakes the connection. Call it without the store's lock.
+    /// Wakes the connection. Call this without the store's lock.
     pub(super) fn wake(&self) {
         self.waker.take().into_iter().for_each(wake);
     }
@@ -185,8 +190,8 @@ impl Outbox {
         self.waker.register(waker);
     }
 
-    /// Moves messages that may leave to `to`, about `room` bytes and at least one item. Stops at the first that may
-    /// not, although later ones might, because the order must be kept.
+    /// Moves messages that may leave to `to`, at least one and about `room` bytes. Stops at the first message that may
+    /// not leave, even if later messages may, because the order must be kept.
     pub(crate) fn take(
         &self,
         room: usize,
@@ -194,7 +199,7 @@ impl Outbox {
         to: &mut VecDeque<Message>,
     ) -> Taken {
         let mut inner = self.inner.lock();
-        // An event that is put in after this lock is released must wake the connection again.
+        // An event that is added after this lock is released must wake the connection again.
         inner.is_told = false;
         let mut taken = 0;
         while taken < room {
@@ -208,14 +213,16 @@ impl Outbox {
                 break;
             };
             taken += item.bytes;
-            // They count for all clients until the connection reports its unsent bytes (`set_beside`).
+            // The item still counts towards the limit of all clients, until the connection reports its unsent bytes
+            // (`set_beside`).
             inner.bytes -= item.bytes;
             to.push_back(item.what);
         }
         match inner.end {
             _ if taken > 0 => Taken::Some,
             _ if !inner.items.is_empty() => Taken::Some,
-            // Only when empty, because the messages of a closed session go out before its connection closes.
+            // Report the ending only when the outbox is empty, because the messages of a closed session are sent before
+            // its connection is closed.
             Some(ending) => Taken::End(ending),
             None => {
                 inner.items.shrink_to(MAX_KEPT_ITEMS);
@@ -224,7 +231,8 @@ impl Outbox {
         }
     }
 
-    /// Returns the reason why the connection must be closed immediately and its messages are dropped, if any.
+    /// Returns the reason why the connection must be closed immediately and its messages dropped. `None` if it may stay
+    /// open or may still send its messages.
     pub(crate) fn is_cut(&self) -> Option<Ending> {
         self.inner.lock().is_cut()
     }
@@ -237,8 +245,8 @@ impl Inner {
         self.count(unread);
     }
 
-    /// Returns true if this is a new ending. Messages of a closed session still go out, unless its client does not read
-    /// them. Then an overflow ends it a second time.
+    /// Returns true if this is a new ending. The messages of a closed session are still sent. If its client does not
+    /// read them, an overflow ends the outbox a second time.
     fn end(&mut self, ending: Ending, unread: &Unread) -> bool {
         let is_new = match self.end {
             None => true,
@@ -248,7 +256,7 @@ impl Inner {
         if is_new {
             self.end = Some(ending);
         }
-        // Release the memory here, because the connection's task may not run for a long time.
+        // Release the messages' memory here, because the connection's task may not run for a long time.
         if self.is_cut().is_some() {
             self.items = VecDeque::new();
             self.bytes = 0;
@@ -257,7 +265,7 @@ impl Inner {
         is_new
     }
 
-    /// A connection that is cut off counts for nothing.
+    /// Updates the number of bytes in `unread`. A connection that is cut off counts as 0 bytes.
     fn count(&mut self, unread: &Unread) {
         let bytes = match self.is_cut() {
             Some(_) => 0,
@@ -273,21 +281,21 @@ impl Inner {
 
 impl Drop for Outbox {
     fn drop(&mut self) {
-        // The count of all clients outlives the connection.
+        // Subtract the connection's bytes, because the sum over all clients outlives the connection.
         self.unread.set(&mut self.inner.get_mut().account, 0);
     }
 }
 
-/// Capacity that an idle connection keeps.
+/// Number of items for which an idle outbox keeps its memory.
 const MAX_KEPT_ITEMS: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     Some,
     Nothing,
-    /// The next item waits until the log has this transaction.
+    /// The next message must wait until the log has this transaction.
     Held(Zxid),
-    /// Nothing is left, and nothing will follow.
+    /// No message is left, and none will follow.
     End(Ending),
 }
 
@@ -308,11 +316,11 @@ impl Item {
     }
 }
 
-/// Overhead of an allocation.
+/// Overhead of one heap allocation in bytes.
 const ALLOCATION_BYTES: usize = 16;
 
-/// Returns the approximate heap bytes of a reply. Names each variant, so that a new one is not counted as nothing by
-/// oversight.
+/// Returns the approximate number of heap bytes of a reply. The match names each variant, so that a new variant is not
+/// counted as 0 bytes by oversight.
 fn bytes_of<W, P>(reply: &Reply<W, P>) -> usize {
     match reply {
         Reply::Done
@@ -361,7 +369,7 @@ fn bytes_of_names(names: &[String]) -> usize {
     names.iter().map(|name| each + name.len()).sum()
 }
 
-/// The text may contain a path of a megabyte.
+/// Returns the bytes of the error's text, which may contain a path of a megabyte.
 fn bytes_of_error(error: &Error) -> usize {
     error.to_string().len()
 }

@@ -1,8 +1,9 @@
-//! [`State`]: the core, with everything that its shell keeps under the same lock. [`apply`](State::apply) is the only
-//! way to change it.
+//! [`State`]: the core, together with everything else that the engine keeps under the same lock.
+//! [`apply`](State::apply) is the only way to change the core.
 //!
-//! One lock around core, queue and outboxes makes all orders the same. Transactions reach the log in the order of their
-//! zxids (invariant 2), and events and answers leave in the order in which they happened (invariants 3, 9 and 13).
+//! Because the core, the log's queue and the outboxes share one lock, they see all changes in the same order.
+//! Transactions reach the log in the order of their zxids (invariant 2), and events and answers leave in the order in
+//! which they happened (invariants 3, 9 and 13).
 
 use std::sync::{Arc, Weak};
 
@@ -25,7 +26,7 @@ pub(super) struct State {
     pub(super) core: Core,
     /// Effects of the last core call, until [`collect`](Self::collect) hands them out.
     effects: Effects,
-    /// Cells of this process's watchers, by watch index.
+    /// Cells of the watches of this process, by watch index.
     pub(super) cells: Vec<Option<Arc<WatchCell>>>,
     pub(super) sessions: SessionTable,
     /// Time of the next scheduled [`tick`](Engine::tick).
@@ -36,11 +37,11 @@ pub(super) struct State {
     pub(super) durable: Option<Durable>,
 }
 
-/// Wake-ups that remain after a core call. They happen without the lock, because a waker may run its task in place, and
-/// the task may call the store.
+/// Wake-ups that remain to be done after a core call. They are done without the lock, because a waker may run its task
+/// on the calling thread, and the task may call the store.
 #[derive(Default)]
 pub(super) struct Wakeups {
-    /// Most calls wake at most one watcher, so this avoids an allocation.
+    /// The first cell. Most calls wake at most one watcher, so this field avoids an allocation.
     cell: Option<Arc<WatchCell>>,
     more_cells: Vec<Arc<WatchCell>>,
     ended: Vec<(Arc<SessionStatus>, SessionState)>,
@@ -48,7 +49,7 @@ pub(super) struct Wakeups {
     pub(super) alarm: Option<BootInstant>,
 }
 
-/// Capacity for events that is kept between calls. One transaction may fire a million.
+/// Number of events for which the buffer keeps its memory between calls. One transaction may fire a million events.
 const MAX_KEPT_EVENTS: usize = 1 << 10;
 
 impl State {
@@ -66,21 +67,21 @@ impl State {
 
     /// Makes one call to the core, and hands the resulting transactions to the log.
     ///
-    /// Both happen under one lock. Otherwise another session could see a transaction that the log does not have yet,
-    /// and [`bind`](Self::bind) could not hold that session's answer back (invariant 2).
+    /// Both steps happen under one lock. Otherwise another session could see a transaction that the log does not have
+    /// yet, and [`bind`](Self::bind) could not hold back the answer to that session (invariant 2).
     #[inline]
     pub(super) fn apply<T>(&mut self, act: impl FnOnce(&mut Core, &mut Effects) -> T) -> T {
         self.apply_logged(|core, effects, _| act(core, effects))
     }
 
-    /// Works as [`apply`](Self::apply), for a call that also gives the log a record, which must precede its
-    /// transactions.
+    /// Works as [`apply`](Self::apply), for a call that also appends a record to the log. The record precedes the
+    /// transactions of the call.
     #[inline]
     pub(super) fn apply_logged<T>(
         &mut self,
         act: impl FnOnce(&mut Core, &mut Effects, Option<&mut Durable>) -> T,
     ) -> T {
-        // If the call moves this, its answer must not run ahead of the transaction.
+        // If the call raises this zxid, its answer must wait until the log has the new transaction.
         let before = self.core.last_kept();
         let outcome = act(&mut self.core, &mut self.effects, self.durable.as_mut());
         if let Some(durable) = &mut self.durable {
@@ -89,7 +90,7 @@ impl State {
         outcome
     }
 
-    /// Checks that a request may be carried out, as `Durable::admit`.
+    /// Checks that a request may be carried out (`Durable::admit`). Always succeeds without a log.
     #[inline]
     pub(super) fn admit(&self, session: SessionRef, request: &Request) -> Result<Zxid> {
         match &self.durable {
@@ -98,7 +99,8 @@ impl State {
         }
     }
 
-    /// Returns true if an answer to a session of this process about its own entries need not wait for the log.
+    /// Returns true if an answer to a session of this process about the session's own entries need not wait for the
+    /// log.
     #[inline]
     pub(super) fn answers_at_once(&mut self, slot: u32, shown: impl FnOnce(&Core) -> Zxid) -> bool {
         match &self.durable {
@@ -117,12 +119,13 @@ impl State {
         self.durable.as_ref().map_or(Ok(()), Durable::check)
     }
 
-    /// Returns true if the log has room for ends of sessions and reaped znodes.
+    /// Returns true if the log has room for the ends of sessions and for reaped znodes.
     pub(super) fn may_tick(&self) -> bool {
         self.durable.as_ref().is_none_or(Durable::has_reserve)
     }
 
-    /// Raises a session's bound to the transaction that its next message shows. 0 without a log.
+    /// Raises a session's bound to the transaction that its next message shows, and returns the bound. Returns 0
+    /// without a log.
     #[inline]
     pub(super) fn bind(&mut self, slot: u32, shown: Zxid) -> Zxid {
         match &self.durable {
@@ -131,8 +134,8 @@ impl State {
         }
     }
 
-    /// Returns the future that an answer showing this transaction waits for, if it must. It also waits for earlier
-    /// answers.
+    /// Returns the future that an answer which shows the transaction `shown` must wait for. The future also waits until
+    /// earlier answers of the session may leave. `None` if the answer may leave now.
     #[inline]
     pub(super) fn passage(&mut self, slot: u32, shown: Zxid) -> Option<DurabilityWait> {
         let durable = self.durable.as_ref()?;
@@ -140,7 +143,7 @@ impl State {
         durable.passage(bound)
     }
 
-    /// Collects the effects of a core call. `None` if there are none.
+    /// Delivers the effects of a core call, and returns the wake-ups that remain. `None` if there are none.
     pub(super) fn gather(&mut self, clock: &Clock) -> Option<Wakeups> {
         let alarm = self.next_alarm(clock);
         (alarm.is_some() || !self.effects.is_empty()).then(|| {
@@ -153,12 +156,12 @@ impl State {
         })
     }
 
-    /// Delivers the events of the last call, and adds the wake-ups that remain.
+    /// Delivers the events of the last call, and adds the wake-ups that remain to `wakeups`.
     ///
-    /// It must run before the lock is released and before any answer is put out, because an event precedes every later
-    /// answer (invariants 3 and 9).
+    /// This must run before the lock is released and before any answer is put in an outbox, because an event precedes
+    /// every later answer (invariants 3 and 9).
     pub(super) fn collect(&mut self, wakeups: &mut Wakeups) {
-        // Taken out so that `deliver` can borrow the rest, and put back to keep its buffer.
+        // Take the buffer out so that `deliver` can borrow `self`, and put it back to keep its memory.
         let mut fired = std::mem::take(&mut self.effects.fired);
         for fired in fired.drain(..) {
             self.deliver(fired, wakeups);
@@ -186,7 +189,7 @@ impl State {
                 wakeups.outboxes.push(outbox.clone());
             }
         }
-        // Last, because the events above need the slots of ended sessions.
+        // Do this last, because the steps above need the slots of the ended sessions.
         for ended in self.effects.ended.drain(..) {
             match self.sessions.end(ended.slot) {
                 Peer::Remote(outbox) => {
@@ -200,8 +203,8 @@ impl State {
                     }
                 }
                 Peer::Local(status) => {
-                    // Before the lock is released. From then on the session's locks are free, and its guards must not
-                    // believe in them (invariant 6).
+                    // This must happen before the lock is released. From then on, other sessions can take the session's
+                    // locks, and its guards must not believe that they hold them (invariant 6).
                     status.set_closing();
                     let state = match ended.end {
                         End::Expired => SessionState::Expired,
@@ -214,7 +217,7 @@ impl State {
         }
     }
 
-    /// Closes the slowest connections while all unread bytes together are over their limit.
+    /// Closes the slowest connections until the unread bytes of all clients together are within their limit.
     #[inline]
     pub(super) fn cut_slow_readers(&self, wakeups: &mut Wakeups) {
         if self.sessions.unread().is_over() {
@@ -226,18 +229,18 @@ impl State {
     fn deliver(&mut self, fired: Fired, wakeups: &mut Wakeups) {
         if let Some(outbox) = self.sessions.outbox(fired.slot) {
             let outbox = outbox.clone();
-            // An event shows the transaction of the call that fired it, which `bind` knows.
+            // An event shows the transaction of the call that fired it. `bind` adds this transaction itself.
             let bound = self.bind(fired.slot, Zxid(0));
             if outbox.put_news(bound, fired.watch, fired.news) {
                 wakeups.outboxes.push(outbox);
             }
             return;
         }
-        // A session of this process, because others have no watches while disconnected.
+        // This is a session of this process, because a disconnected session of another process has no watches.
         let Some(cell) = self.cells.get_mut(fired.watch.index as usize) else {
             return;
         };
-        // The core may reuse the index of a watch that has fired.
+        // After the last event of a watch, remove its cell, because the core may reuse the index.
         let cell = if fired.is_last {
             cell.take()
         } else {
@@ -258,8 +261,9 @@ impl State {
         wakeups.wake(cell);
     }
 
-    /// Sets the alarm to the core's next deadline and returns it, unless an earlier one is set. The task of a later
-    /// alarm ends when it finds this one ([`Engine::tick`]).
+    /// Sets the alarm to the core's next deadline and returns it. Returns `None` if an alarm is already set for that
+    /// time or earlier. If this replaces a later alarm, the task of that alarm ends when it finds the new one
+    /// ([`Engine::tick`]).
     pub(super) fn next_alarm(&mut self, clock: &Clock) -> Option<BootInstant> {
         let due = self.core.next_deadline(|| clock.now())?;
         if self.alarm.is_some_and(|alarm| alarm <= due) {
@@ -298,7 +302,7 @@ impl Wakeups {
         }
     }
 
-    /// Wakes tasks and starts the timer. Never call it under the store's lock, because wakers are user code.
+    /// Wakes tasks and starts the timer. Do not call this under the store's lock, because wakers are user code.
     pub(super) fn carry_out(self, engine: &Arc<Engine>) {
         for (status, state) in self.ended {
             status.set_state(state);
@@ -319,7 +323,8 @@ impl Wakeups {
     }
 }
 
-/// Ticks at every alarm until nothing is due, another timer has taken over, or the store is gone.
+/// Calls [`Engine::tick`] at every alarm, until no alarm is left, another timer has taken over, or the store is
+/// dropped.
 async fn keep_time(engine: Weak<Engine>, clock: Clock, mut alarm: BootInstant) {
     loop {
         clock.sleep_until(alarm).await;
