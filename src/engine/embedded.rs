@@ -66,14 +66,16 @@ impl Engine {
         timeout: Option<Duration>,
         identities: Vec<Identity>,
     ) -> Result<Embedded> {
-        // Checked before the session exists, so that a refusal leaves nothing behind.
+        // Check the identities before the session exists, so that a refusal leaves no session behind.
         let identities = Identities::new(identities)?;
-        // Before the core sets the session's deadline, because the first lease must end earlier (invariant 6).
+        // Read the clock before the core sets the session's deadline, because the first lease must end before the
+        // deadline (invariant 6).
         let sent = self.clock.now();
         let id = SessionId(i64::from_ne_bytes(random()) & i64::MAX | 1);
         let mut state = self.state.lock();
         state.check_log()?;
-        // Not through `apply`, because nothing waits for its transaction, which is handed over with the next change.
+        // We need not use `apply` here, because no answer waits for the transaction that opens the session. It is
+        // handed to the log with the next change.
         let (session, timeout) =
             state
                 .core
@@ -96,7 +98,7 @@ impl Engine {
     }
 
     fn close(self: &Arc<Self>, session: SessionRef) {
-        // The session may be over already.
+        // Ignore the error. The session may have ended already.
         let _ = self.apply(|core, effects, now| core.submit(session, Request::Close, now, effects));
     }
 
@@ -111,7 +113,7 @@ pub(super) struct Embedded {
     pub(super) session: SessionRef,
     status: Arc<SessionStatus>,
     has_timeout: bool,
-    /// False for a connection of a session that outlives it.
+    /// False if this is only a connection of a session that outlives the connection.
     is_local: bool,
     unwatch_handle: Arc<dyn Unwatch>,
 }
@@ -144,17 +146,18 @@ impl Embedded {
         let session = self.session;
         let answer = state.apply(|core, effects| core.submit(session, request, now, effects));
         if answer.is_err() {
-            // Any transaction may have led to the error, so the log must have all.
+            // The error may depend on any transaction so far, so the answer must wait until the log has all of them.
             shown = state.core.last_kept();
         }
-        // Events before the reply (invariant 9). Also, the request's watch may reuse the index of one that it has
-        // fired, so that cell must be gone before `armed` fills it.
+        // Deliver the events before the reply (invariant 9). Also, the core may give the request's new watch the index
+        // of a watch that the request has fired. So the cell of the fired watch must be removed before `armed` stores
+        // the new cell there.
         let wakeups = state.gather(&self.engine.clock);
         let response = Response::ready(match answer {
             Ok(reply) => Ok(reply.with_watchers(|watch| self.armed(watch, state))),
             Err(error) => Err(self.explain(error)),
         });
-        // Under the lock, so that the bound covers nothing later.
+        // Raise the bound under the lock, so that it does not include later transactions.
         let passage = state.passage(self.session.slot, shown);
         drop(guard);
         if let Some(wakeups) = wakeups {
@@ -167,7 +170,7 @@ impl Embedded {
     }
 
     /// Makes a change without a request. Returns `None` without side effects if the answer would have to wait. `shown`
-    /// is the last transaction of others that the answer shows.
+    /// returns the last transaction of other sessions that the answer shows.
     #[inline]
     fn change<T, R>(
         &self,
@@ -176,7 +179,7 @@ impl Embedded {
         change: impl FnOnce(&mut Core, &mut Effects, Now) -> T,
         finish: impl FnOnce(&mut State, T) -> R,
     ) -> Option<R> {
-        // Each answer to a session with a timeout renews its lease, so such a session sends requests.
+        // A session with a timeout needs requests, because the answer to each request renews its lease.
         if self.has_timeout {
             return None;
         }
@@ -185,7 +188,7 @@ impl Embedded {
             return None;
         }
         let changed = guard.apply(|core, effects| change(core, effects, now));
-        // As in `carry_out`: before we return, and before new watches reuse indices.
+        // Deliver the events before we return and before new watches reuse indices, as in `carry_out`.
         let wakeups = guard.gather(&self.engine.clock);
         let outcome = finish(&mut guard, changed);
         drop(guard);
@@ -195,7 +198,7 @@ impl Embedded {
         Some(outcome)
     }
 
-    /// Refuses a request after the answers to earlier requests (rule 25).
+    /// Refuses a request. The refusal waits until the answers to earlier requests may leave (rule 25).
     #[cold]
     fn refuse(&self, error: Error, mut guard: MutexGuard<'_, State>) -> Response {
         let refused = Response::ready(Err(error));
@@ -205,7 +208,8 @@ impl Embedded {
         }
     }
 
-    /// Returns the error that ended the session, which the core has forgotten.
+    /// Returns the reason why the session ended. The core does not remember it and reports every ended session as
+    /// expired.
     fn explain(&self, error: Error) -> Error {
         match error {
             Error::SessionExpired { .. } => self.status.end().unwrap_or(error),
@@ -220,7 +224,7 @@ impl Embedded {
     }
 }
 
-/// Holds an answer back until the log has the transactions that it shows.
+/// Holds an answer back until the log has the transactions that the answer shows.
 fn held(response: Response, passage: DurabilityWait) -> Response {
     Response::pending(async move {
         passage.await?;
@@ -228,7 +232,7 @@ fn held(response: Response, passage: DurabilityWait) -> Response {
     })
 }
 
-/// Does not keep the store alive.
+/// Disarms watches. The handle does not keep the store alive.
 struct UnwatchHandle(Weak<Engine>);
 
 impl Unwatch for UnwatchHandle {
@@ -244,7 +248,7 @@ impl Unwatch for UnwatchHandle {
     }
 }
 
-/// Returns true if a [`Stat`](crate::Stat) will show the request's date.
+/// Returns true if the request sets a date that a [`Stat`](crate::Stat) can show later.
 fn is_dated(request: &Request) -> bool {
     let only_deletes = matches!(
         request,

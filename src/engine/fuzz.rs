@@ -1,4 +1,5 @@
-//! Entry point of the fuzzer `opening`: a store opens any bytes as a data directory, writes to it, and opens it again.
+//! Entry point of the fuzzer `opening`. A store opens arbitrary bytes as a data directory, writes to it, and opens it
+//! again.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -16,18 +17,20 @@ use crate::model::protocol::{Create, Request};
 use crate::model::types::{CreateMode, Zxid};
 use crate::runtime::clock::Clock;
 
-/// Flags of the first byte. Bits 2 and 3 are the durability class, bits 4 and 5 the class of the second opening.
+/// Flags in the first byte of the input. Bits 2 and 3 of this byte are the durability class of the first opening, and
+/// bits 4 and 5 the class of the second opening.
 const IS_BACKUP: u8 = 1;
 const IS_CLOSED_IN_ORDER: u8 = 2;
-/// A salvaged copy is opened instead of the directory.
+/// Opens a salvaged copy of the directory instead of the directory.
 const IS_SALVAGED: u8 = 1 << 6;
 
-/// Exceeds the longest pause after a restart (the longest timeout that a log can state, plus a margin).
+/// More than the longest pause after a restart, which is the longest timeout that a log can contain, plus a margin.
 const LONGEST_PAUSE: Duration = Duration::from_secs(26 * 24 * 3600);
 
-/// Opens bytes as a data directory, either a backup to restore or the segments of a log. Returns true if they are one.
-/// An inspection must find problems exactly if the store refuses to open. The store writes, is closed or killed, and
-/// must still have everything acknowledged when it is opened again.
+/// Opens bytes as a data directory, which is either a backup to restore or the segments of a log. Returns true if the
+/// bytes are such a directory. An inspection must find problems exactly if the store refuses to open. If the store
+/// opens, it writes and is then closed or killed. When it is opened again, it must have everything that was
+/// acknowledged.
 pub(crate) fn opening(bytes: &[u8]) -> bool {
     let Some((flags, bytes)) = bytes.split_first() else {
         return false;
@@ -52,7 +55,7 @@ pub(crate) fn opening(bytes: &[u8]) -> bool {
     world.end(flags & IS_CLOSED_IN_ORDER != 0);
     let mut again = match World::open(&disk, &options(flags >> 4)) {
         Ok(again) => again,
-        // Each opening starts another epoch.
+        // Each opening uses up an epoch, so the store may have none left for the second opening.
         Err(Error::StoreFailed { .. }) if log::epoch::is_nearly_exhausted(last) => return true,
         Err(error) => panic!("it does not open again: {error}"),
     };
@@ -63,7 +66,7 @@ pub(crate) fn opening(bytes: &[u8]) -> bool {
     true
 }
 
-/// Decodes the two lowest bits.
+/// Returns options with the durability class that the two lowest bits select.
 fn options(clock: &Clock, bits: u8) -> StoreOptions {
     let class = match bits & 3 {
         1 => Durability::DelayedRestart,
@@ -74,7 +77,7 @@ fn options(clock: &Clock, bits: u8) -> StoreOptions {
     options.segment_bytes(1, 1).durability(class)
 }
 
-/// Opens a directory. If it is refused, an inspection must find problems.
+/// Opens a directory. If the store refuses to open, an inspection must find problems.
 fn inspected_and_opened(disk: &SimDisk, options: &StoreOptions) -> Option<World> {
     let seen = log::inspect::inspect_on(disk).expect("it is a store's directory");
     let (shown, has_problems) = (seen.to_string(), !seen.problems.is_empty());
@@ -90,13 +93,13 @@ fn inspected_and_opened(disk: &SimDisk, options: &StoreOptions) -> Option<World>
             );
             None
         }
-        // The zxids are exhausted.
+        // The store has no zxids left.
         Err(Error::StoreFailed { .. }) => None,
         Err(other) => panic!("bytes alone do no such thing: {other}"),
     }
 }
 
-/// Returns a disk with the data salvaged from a directory. `None` if there is none.
+/// Returns a disk with the data that was salvaged from a directory. `None` if no data can be salvaged.
 fn salvaged(disk: &SimDisk, now_ms: i64) -> Option<SimDisk> {
     let copy = SimDisk::new();
     match log::salvage::salvage_on(disk, &copy, "/", now_ms) {
@@ -108,7 +111,8 @@ fn salvaged(disk: &SimDisk, now_ms: i64) -> Option<SimDisk> {
     }
 }
 
-/// Returns the fuzzer's initial inputs, taken from `backup` and `recovery`, with some of the flags.
+/// Returns the fuzzer's initial inputs. They are inputs of the fuzzers `backup` and `recovery`, combined with some of
+/// the flags.
 pub(crate) fn openings() -> Vec<(&'static str, Vec<u8>)> {
     let led = |flags: u8, inputs: log::fuzz::Inputs, chosen: &[(&str, &'static str)]| {
         let inputs: BTreeMap<_, _> = inputs.into_iter().collect();
@@ -158,7 +162,7 @@ impl World {
         let mut opening = connector.open(&ConnectOptions::new());
         let mut opened = self.poll(&mut opening);
         if opened.is_pending() {
-            // A pause because of the earlier sessions.
+            // The restart has ended the earlier sessions, so the store pauses.
             self.clock.advance(LONGEST_PAUSE);
             opened = self.poll(&mut opening);
         }

@@ -1,4 +1,4 @@
-//! The processes that sessions end with. A store on disk remembers them for the next server
+//! The processes whose exit ends a session. A store on disk remembers them for the next run of the server
 //! ([`ProcessFile`](crate::log)).
 
 use tokio::task::JoinError;
@@ -12,17 +12,19 @@ use crate::model::error::Result;
 use crate::runtime::process::LocalProcess;
 
 impl Connection {
-    /// Records the process that the session ends with, if any. Await it before the client learns of the session,
-    /// because from then on the client may rely on the session and the former process may exit.
+    /// Records the process whose exit ends the session, or that there is none. Await this before the client learns that
+    /// it has the session. From then on the client may rely on the session, and the process that was recorded before
+    /// may exit.
     ///
     /// # Errors
-    /// [`StoreFailed`](crate::Error::StoreFailed). Then the disk still names the former process.
+    /// [`StoreFailed`](crate::Error::StoreFailed). In that case the disk still names the process that was recorded
+    /// before.
     pub(crate) async fn end_with(&self, process: Option<LocalProcess>) -> Result<()> {
         let (engine, session) = (self.engine.clone(), self.session);
         if engine.process_of(session.slot) == process {
             return Ok(());
         }
-        // On a busy disk even a short write may take long.
+        // Do this on a blocking thread, because even a short write may take long on a busy disk.
         let recording = tokio::task::spawn_blocking(move || record(&engine, session, process));
         match recording.await.map_err(JoinError::try_into_panic) {
             Ok(recorded) => recorded,
@@ -42,7 +44,7 @@ impl Engine {
 }
 
 fn record(engine: &Engine, session: SessionRef, process: Option<LocalProcess>) -> Result<()> {
-    // Held while writing, so that the last of several connections of a session also writes last.
+    // Hold this lock while writing. If a session has had several connections, the last of them must also write last.
     let mut file = engine.files.as_ref().map(|files| files.processes());
     if !engine.state.lock().core.is_current(session) {
         return Ok(());
@@ -50,7 +52,8 @@ fn record(engine: &Engine, session: SessionRef, process: Option<LocalProcess>) -
     if let Some(file) = &mut file {
         file.record(session.id, process, || all(engine))?;
     }
-    // Only after the write, so that the client's next attempt does not skip it after a failure.
+    // Set the process in memory only after the write. If the write fails, the client's next attempt must not be skipped
+    // as unchanged.
     let mut state = engine.state.lock();
     if state.core.is_current(session) {
         let process = process.map(|process| Box::new((session.id, process)));
@@ -64,7 +67,7 @@ fn all(engine: &Engine) -> Known {
 }
 
 impl Store {
-    /// Restores the processes of sessions from an earlier run.
+    /// Restores the processes of sessions that an earlier run has recorded.
     pub(super) fn recall_processes(&self) {
         let Some(files) = &self.0.files else { return };
         let recorded = files.processes().read();
@@ -78,7 +81,7 @@ impl Store {
 }
 
 impl Remote {
-    /// Returns the sessions without a connection, each with the process that it ends with.
+    /// Returns the sessions without a connection, each with the process whose exit ends it.
     pub(crate) fn unattended(&self) -> Vec<(Follower, LocalProcess)> {
         let mut state = self.engine.state.lock();
         let processes: Vec<_> = state.sessions.processes().collect();

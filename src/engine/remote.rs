@@ -1,5 +1,5 @@
-//! [`Remote`]: the entry point for sessions of other processes. They outlive their connections and, on disk, the
-//! store's process.
+//! [`Remote`]: the entry point for sessions of other processes. These sessions outlive their connections. With a store
+//! on disk, they also outlive the store's process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::model::types::{SessionId, Zxid};
 use crate::runtime::future::BoxFuture;
 use crate::runtime::random::random;
 
-/// Opens sessions of other processes, and moves them from one connection to the next.
+/// Opens sessions of other processes, and reattaches them when their clients reconnect.
 #[derive(Clone)]
 pub(crate) struct Remote {
     pub(super) engine: Arc<Engine>,
@@ -27,8 +27,8 @@ pub(crate) struct Remote {
 }
 
 impl Store {
-    /// Admits sessions of other processes. From now on everything is logged, including sessions of this process,
-    /// because other processes may see them.
+    /// Admits sessions of other processes. From now on everything is logged, even the changes of sessions of this
+    /// process, because other processes may see them.
     ///
     /// # Errors
     /// [`StoreFailed`](crate::Error::StoreFailed), [`DiskFull`](crate::Error::DiskFull),
@@ -46,7 +46,8 @@ impl Store {
 }
 
 impl Engine {
-    /// Logs everything from now on, and the longest timeout that sessions of other processes may be granted.
+    /// Makes the core log everything from now on, and logs the longest timeout that sessions of other processes may be
+    /// granted.
     fn log_everything(&self) -> Result<()> {
         let now = self.now(true, true);
         let mut state = self.state.lock();
@@ -62,20 +63,20 @@ impl Engine {
     }
 }
 
-/// The part for sessions of other processes.
+/// Methods for sessions of other processes.
 impl State {
-    /// Checks that the log takes another session.
+    /// Checks that the log has room for another session.
     pub(super) fn check_session(&self) -> Result<()> {
         self.durable.as_ref().map_or(Ok(()), Durable::check_session)
     }
 
-    /// Returns a future that waits until a busy log has room for another session.
+    /// Returns a future that waits until a busy log has room for another session. `None` if the session need not wait.
     pub(super) fn session_room(&self) -> Option<BoxFuture<()>> {
         self.durable.as_ref()?.session_room()
     }
 
-    /// Holds back all messages to a newly opened session ([`Durable::hold_session`]). Returns the future that its
-    /// client waits for.
+    /// Holds back all messages to a newly opened session ([`Durable::hold_session`]). Returns the future that the
+    /// client must wait for. `None` without a log.
     pub(super) fn hold_session(&mut self, slot: u32) -> Option<DurabilityWait> {
         let durable = self.durable.as_ref()?;
         Some(durable.hold_session(self.sessions.min_durable_zxid(slot)))
@@ -84,7 +85,8 @@ impl State {
 
 /// Notes the timeout of a session that has just become part of the store.
 ///
-/// The log must have it before the session, because a start that finds the session may have to pause for its timeout.
+/// The log must have the timeout before it has the session, because a restart that finds the session may have to pause
+/// for this timeout.
 pub(super) fn note_timeout(durable: Option<&mut Durable>, timeout: Duration, core: &Core) {
     if let Some(durable) = durable {
         durable.note_timeout(timeout.as_millis() as u64, core.last_zxid());
@@ -92,8 +94,9 @@ pub(super) fn note_timeout(durable: Option<&mut Durable>, timeout: Duration, cor
 }
 
 impl Remote {
-    /// Keeps sessions out of the store until their clients prove an identity. Until then a session is not logged, does
-    /// not count towards the limit of sessions, and ends with its connection (invariant 14).
+    /// If `requires_proof` is true, keeps sessions out of the store until their clients prove an identity. Until then,
+    /// a session is not logged, does not count towards the limit of sessions, and ends with its connection (invariant
+    /// 14).
     pub(crate) fn requiring_proof(self, requires_proof: bool) -> Self {
         Self {
             requires_proof,
@@ -101,11 +104,13 @@ impl Remote {
         }
     }
 
-    /// Limits the bytes that may wait for all clients together. Beyond it the slowest readers are closed.
+    /// Limits the bytes that may wait for all clients together. While more bytes wait, the connections of the slowest
+    /// readers are closed.
     pub(crate) fn limiting_unread(self, limit: usize) -> Self {
         let mut state = self.engine.state.lock();
         state.sessions.unread().set_limit(limit);
-        // During delivery events exist twice, in the core's effects and in the outboxes.
+        // During delivery, events are in memory twice: in the core's effects and in the outboxes. So the core gets half
+        // of the limit.
         state.core.limit_events(limit / 2);
         drop(state);
         self
@@ -118,15 +123,16 @@ impl Remote {
     }
 
     /// Opens a session with an outbox of at most `limit` bytes. Waits until the store accepts sessions, and until the
-    /// log has the timeout that the client may rely on.
+    /// log has recorded the timeout that the client may rely on.
     ///
     /// # Errors
-    /// Errors of any logged request, and [`LimitReached`](crate::Error::LimitReached) if there are too many sessions.
+    /// The errors of any logged request, and [`LimitReached`](crate::Error::LimitReached) if there are too many
+    /// sessions.
     pub(crate) async fn open(&self, timeout: Duration, limit: usize) -> Result<Connection> {
         while let Some(pause) = self.engine.pause() {
             pause.await;
         }
-        // A busy log makes a session wait. Only a full one refuses it.
+        // A session waits while the log is busy. It is refused only if the disk is full.
         while let Some(room) = self.room() {
             room.await;
         }
@@ -141,7 +147,7 @@ impl Remote {
         self.engine.state.lock().session_room()
     }
 
-    /// Opens a session. Also returns the future to await before the client may rely on it.
+    /// Opens a session. Also returns the future to await before the client may rely on the session.
     fn enter(
         &self,
         timeout: Duration,
@@ -166,7 +172,7 @@ impl Remote {
         let connection = Connection::new(engine, &mut state, session, timeout, password, limit);
         let peer = Peer::Remote(connection.outbox.clone());
         state.sessions.insert(session.slot, peer);
-        // A session without a proof is not logged.
+        // A session that still has to be proved is not logged, so it waits for nothing.
         let passage = match requires_proof {
             true => None,
             false => state.hold_session(session.slot),
@@ -175,10 +181,11 @@ impl Remote {
         Ok((connection, passage))
     }
 
-    /// Reattaches a session over another connection, and closes its former one (rule 12). The timeout is negotiated
-    /// again, but is never longer than the logged one that the session was opened with.
+    /// Reattaches a session over another connection, and closes the session's former connection (rule 12). The timeout
+    /// is negotiated again, but cannot become longer than the logged timeout that the session was opened with.
     ///
-    /// The inner error refuses the client. A wrong password does not affect the former connection.
+    /// The inner error is the reason for refusing the client. An attempt with a wrong password does not affect the
+    /// former connection.
     ///
     /// # Errors
     /// [`StoreFailed`](crate::Error::StoreFailed).
@@ -205,10 +212,11 @@ impl Remote {
         let engine = &self.engine;
         let now = engine.now(true, true);
         let mut state = engine.state.lock();
-        // Only the log's health matters. A reconnection is no transaction, and clients must get back to their locks
-        // even if the disk is full.
+        // Check only that the log has not failed, not that it has room. A reconnection is not a transaction, and
+        // clients must get back to their locks even if the disk is full.
         state.check_log()?;
-        // There may be a million watches. They are removed in pieces, so that others get the lock in between.
+        // A session may have a million watches. They are removed in pieces, so that other tasks can take the lock in
+        // between.
         while state.core.displace(id, password) {
             MutexGuard::bump(&mut state);
         }
@@ -218,7 +226,8 @@ impl Remote {
         let connection = found.map(|(session, timeout)| {
             Connection::new(engine, state_now, session, timeout, *password, limit)
         });
-        // Only after the password was right, because anyone could cut connections by session ids, which are no secret.
+        // Close the former connection only if the password was right. Session ids are not secret, so otherwise anyone
+        // could close the connections of others.
         let former = connection.as_ref().ok().and_then(|connection| {
             let (slot, outbox) = (connection.session.slot, connection.outbox.clone());
             state_now.sessions.attach(slot, outbox)
@@ -232,8 +241,8 @@ impl Remote {
         Ok(connection)
     }
 
-    /// Ends a session of another process, wherever its connection is. Returns once the log has its end, so that no
-    /// restart brings back the session.
+    /// Ends a session of another process, no matter which connection it has. Returns once the log has the end of the
+    /// session, so that no restart brings the session back.
     ///
     /// # Errors
     /// [`StoreFailed`](crate::Error::StoreFailed).
@@ -246,7 +255,8 @@ impl Remote {
             let may_log = state.may_tick();
             let slot = state.core.slot_of(id);
             let kicked = state.apply(|core, effects| core.kick(id, may_log, now, effects));
-            // A session that ends later is cut off now, because its client must not work on.
+            // If the core ends the session only later, close its connection now, because the client must not continue
+            // to work with the session.
             if kicked == Kicked::Ending
                 && let Some(outbox) = slot.and_then(|slot| state.sessions.outbox(slot).cloned())
                 && outbox.end(Ending::Expired)
@@ -275,7 +285,8 @@ impl Remote {
         self.engine.state.lock().core.superuser().cloned()
     }
 
-    /// Returns the last zxid given out. A client that has seen a later one was connected to another store.
+    /// Returns the last zxid that the store has used. A client that has seen a later zxid was connected to another
+    /// store.
     pub(crate) fn last_zxid(&self) -> Zxid {
         self.engine.state.lock().core.last_zxid()
     }

@@ -1,4 +1,5 @@
-//! [`SessionTable`]: the shell's part of each session, by the session's slot in the core.
+//! [`SessionTable`]: the part of each session that the engine keeps outside the core, by the session's slot in the
+//! core.
 
 use std::sync::{Arc, Weak};
 
@@ -10,11 +11,12 @@ use crate::backend::SessionStatus;
 use crate::model::types::{SessionId, Zxid};
 use crate::runtime::process::LocalProcess;
 
-/// Receivers of the messages to sessions, and the transactions that these wait for.
+/// For each session, the receiver of its messages, and the transaction that its messages wait for.
 #[derive(Default)]
 pub(super) struct SessionTable {
     slots: Vec<Slot>,
-    /// Unread outboxes of closed sessions. Their bytes count until they are dropped.
+    /// Outboxes of closed sessions with messages that the client has not read. Their bytes count until the outboxes are
+    /// dropped.
     closing: Vec<Weak<Outbox>>,
     /// The bytes in all outboxes together.
     unread: Arc<Unread>,
@@ -23,11 +25,11 @@ pub(super) struct SessionTable {
 #[derive(Default)]
 struct Slot {
     peer: Peer,
-    /// No message to the session leaves before the log has this transaction.
+    /// The transaction that the log must have before any further message to the session leaves.
     bound: Zxid,
     /// Dropped when the session ends or is reattached, which completes its [`Follower`](super::connection::Follower).
     follower: Option<oneshot::Sender<()>>,
-    /// The session's id, and the process that it ends with.
+    /// The session's id, and the process whose exit ends the session.
     process: Option<Box<(SessionId, LocalProcess)>>,
 }
 
@@ -43,7 +45,7 @@ pub(super) enum Peer {
 }
 
 impl SessionTable {
-    /// Puts a new session in its slot. The bound of the slot's former session is dropped.
+    /// Puts a new session in its slot. The bound of the session that had this slot before is dropped.
     pub(super) fn insert(&mut self, slot: u32, peer: Peer) {
         *self.slot(slot) = Slot {
             peer,
@@ -53,8 +55,8 @@ impl SessionTable {
         };
     }
 
-    /// Gives a session a connection, and returns its former one. The bound stays, because this connection must not show
-    /// an older state than the former one did.
+    /// Gives a session a new connection, and returns its former connection. The bound stays, because the new connection
+    /// must not show an older state than the former connection did.
     pub(super) fn attach(&mut self, slot: u32, outbox: Arc<Outbox>) -> Option<Arc<Outbox>> {
         let slot = self.slot(slot);
         slot.follower = None;
@@ -73,13 +75,13 @@ impl SessionTable {
         receiver
     }
 
-    /// Returns a session's id and the process that it ends with, if known.
+    /// Returns a session's id and the process whose exit ends the session. `None` if no such process is known.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn process(&mut self, slot: u32) -> &mut Option<Box<(SessionId, LocalProcess)>> {
         &mut self.slot(slot).process
     }
 
-    /// Returns the sessions with a known process.
+    /// Returns the sessions that end with a known process, each with this process.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn processes(&self) -> impl Iterator<Item = (SessionId, LocalProcess)> {
         self.slots
@@ -87,7 +89,7 @@ impl SessionTable {
             .filter_map(|slot| Some(**slot.process.as_ref()?))
     }
 
-    /// Removes a session's connection, unless it has another one by now.
+    /// Removes a session's connection, unless the session has another connection by now.
     pub(super) fn detach(&mut self, slot: u32, outbox: &Arc<Outbox>) {
         // The client may have reconnected before this connection was found to be dead.
         if self
@@ -116,7 +118,8 @@ impl SessionTable {
         }
     }
 
-    /// Returns the transaction that the log must have before the session's next message leaves.
+    /// Returns the session's bound, which is the transaction that the log must have before the session's next message
+    /// leaves.
     #[inline]
     pub(super) fn min_durable_zxid(&mut self, slot: u32) -> &mut Zxid {
         &mut self.slot(slot).bound
@@ -139,10 +142,10 @@ impl SessionTable {
         &self.unread
     }
 
-    /// Remembers the outbox of a closed session until its client has read it.
+    /// Remembers the outbox of a closed session until its client has read the messages.
     pub(super) fn close(&mut self, outbox: &Arc<Outbox>) {
         if outbox.account().is_some() {
-            // Only before it would grow, so that a close costs O(1) on average.
+            // Remove dropped outboxes only when the list would have to grow, so that a close costs O(1) on average.
             if self.closing.len() == self.closing.capacity() {
                 self.closing.retain(|outbox| outbox.strong_count() > 0);
             }
@@ -150,8 +153,8 @@ impl SessionTable {
         }
     }
 
-    /// Closes the connections with the oldest unread bytes, until the rest is within the limit. Returns the outboxes to
-    /// be woken.
+    /// Closes the connections with the oldest unread bytes, until the unread bytes of the others are within the limit.
+    /// Returns the outboxes that the caller must wake.
     #[cold]
     pub(super) fn cut_slow_readers(&self) -> Vec<Arc<Outbox>> {
         let mut cut = Vec::new();
@@ -165,8 +168,9 @@ impl SessionTable {
             .filter_map(|outbox| outbox.account().map(|account| (account, outbox)))
             .collect();
         let own = self.unread.own_bytes(unread.len());
-        // Connections below half of an equal share are last, so that others do not push out a client that reads. The
-        // oldest unread byte decides among the rest.
+        // Connections with less than half of an equal share of the limit are closed last, so that other clients cannot
+        // cause the closing of a client that reads. Among the rest, the connection with the oldest unread byte is
+        // closed first.
         unread.sort_unstable_by_key(|((bytes, since), _)| (*bytes <= own, *since));
         for (_, outbox) in unread {
             if !self.unread.is_over() {

@@ -1,6 +1,7 @@
-//! [`StallMeter`]: measures how long the store was kept from its work, by the lateness of a periodic beat.
+//! [`StallMeter`]: measures how long the store could not work. It runs a periodic beat and measures how late each beat
+//! is.
 //!
-//! The core decides which sessions are spared for it (`core/expiry.rs`).
+//! The core decides which sessions expire later because of a stall (`core/expiry.rs`).
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -10,25 +11,27 @@ use super::state::State;
 use crate::runtime::clock::{BootInstant, Clock};
 use crate::runtime::histogram::Histogram;
 
-/// Interval of the beat. A stall that starts between two beats counts from the second.
+/// Interval of the beat. If a stall starts between two beats, only the time after the second beat was due counts.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// Lateness that is no stall, because timers on a busy machine are this late.
+/// Lateness up to which a beat does not count as a stall, because timers on a busy machine are this late.
 const SLACK: Duration = Duration::from_millis(50);
 
-/// Meter of the lateness of a periodic beat under the store's lock. A stopped process, a machine without a free
-/// processor and a long turn under the lock all delay the beat.
+/// Measures how late a periodic beat takes the store's lock. The beat is late if the process was stopped, if the
+/// machine had no free processor, or if another task held the lock for long.
 ///
-/// It uses [`Clock::awake`], which stops while the machine is suspended. Clients on other machines continue, so a
-/// server that wakes up frees the locks of holders that are gone as if it had been at work.
+/// The meter uses [`Clock::awake`], which does not count the time while the machine is suspended. Clients on other
+/// machines keep running during that time. So when a suspended server wakes up, it frees the locks of clients that have
+/// stopped sending signs of life, as if it had been running.
 #[derive(Debug)]
 pub(super) struct StallMeter {
-    /// Time of the next beat, or the time up to which its lateness is counted.
+    /// Time at which the next beat is due. If that beat is already late and a part of its lateness was counted, the
+    /// time up to which it was counted.
     due: BootInstant,
     pub(super) counted: Histogram<{ STALL_BOUNDS_NS.len() }>,
 }
 
-/// From [`SLACK`] to the longest usual session timeouts.
+/// Bounds of the histogram in nanoseconds, from about twice [`SLACK`] to the longest usual session timeouts.
 const STALL_BOUNDS_NS: [u64; 9] = [
     100_000_000,
     250_000_000,
@@ -48,13 +51,13 @@ impl StallMeter {
         Self { due, counted }
     }
 
-    /// Returns how long the beat has been due, without the part counted before.
+    /// Returns how late the beat is, without the part that was already counted. Returns 0 up to [`SLACK`].
     fn late(&mut self, awake: BootInstant) -> Duration {
         let late = awake.since(self.due);
         if late < SLACK {
             return Duration::ZERO;
         }
-        // The beat is still to come and adds only the rest.
+        // The beat itself has not happened yet. It will add only the lateness after this moment.
         self.due = awake;
         self.counted.add(late);
         late
@@ -68,7 +71,7 @@ impl StallMeter {
 }
 
 impl State {
-    /// Counts the present lateness. Call it before the core decides about any session.
+    /// Counts how late the beat is at this moment. Call this before the core decides about any session.
     pub(super) fn count_stall(&mut self, clock: &Clock) {
         if let Some(stalls) = &mut self.stalls {
             self.core.count_stall(stalls.late(clock.awake()));
@@ -77,8 +80,8 @@ impl State {
 }
 
 impl Engine {
-    /// Measures stalls from now on. Only sessions of other processes need this, because a late store has not read their
-    /// signs of life.
+    /// Starts to measure stalls. Only sessions of other processes need this, because a late store has not yet read the
+    /// signs of life that their clients sent.
     pub(super) fn measure_stalls(self: &Arc<Self>) {
         let mut state = self.state.lock();
         if state.stalls.is_some() {
@@ -97,7 +100,7 @@ async fn beat(engine: Weak<Engine>, clock: Clock) {
             return;
         };
         let mut state = engine.state.lock();
-        // Read under the lock, because waiting for it counts as lateness.
+        // Read the clock after taking the lock, because the time spent waiting for the lock counts as lateness.
         let awake = clock.awake();
         let stalls = state.stalls.as_mut();
         let late = stalls.map_or(Duration::ZERO, |stalls| stalls.beat(awake));
@@ -112,5 +115,5 @@ async fn beat(engine: Weak<Engine>, clock: Clock) {
     }
 }
 
-/// Shortest stall that is worth a warning.
+/// Shortest stall for which a warning is logged.
 const LEAST_REPORTED: Duration = Duration::from_secs(1);

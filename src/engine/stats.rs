@@ -1,5 +1,5 @@
-//! Facts for the four-letter words. The store's lock is released between pieces of a list, so that an operator's
-//! question does not delay clients (invariant 15).
+//! Facts about a store for ZooKeeper's four-letter commands. A list is read in pieces, and the store's lock is released
+//! between the pieces, so that an operator's request does not delay clients (invariant 15).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -15,7 +15,7 @@ use crate::model::types::SessionId;
 #[cfg(feature = "metrics")]
 use crate::runtime::histogram::Distribution;
 
-/// Slots examined per acquisition of the lock. This takes a few hundred microseconds.
+/// Number of slots examined each time we take the lock. This takes a few hundred microseconds.
 const PIECE: usize = 4_096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,12 +29,12 @@ pub(crate) enum NotAdmitting {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub(crate) entries: usize,
-    /// Limit on their texts.
+    /// Number of bytes that the texts of all entries may have together.
     pub(crate) bytes: usize,
 }
 
 impl Room {
-    /// Returns false if there is no room.
+    /// Takes room for one entry with a text of `bytes` bytes. Returns false if there is no room for it.
     fn take(&mut self, bytes: usize) -> bool {
         let fits = self.entries > 0 && bytes <= self.bytes;
         if fits {
@@ -45,7 +45,7 @@ impl Room {
     }
 }
 
-/// A list, cut off where the room ended.
+/// A list that was cut off if it did not fit in the room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Listed<T> {
     pub(crate) list: T,
@@ -54,7 +54,7 @@ pub(crate) struct Listed<T> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Expiring {
-    /// In milliseconds since the epoch.
+    /// Time at which the sessions expire, in milliseconds since the Unix epoch.
     pub(crate) at_ms: i64,
     pub(crate) sessions: Vec<SessionId>,
 }
@@ -69,10 +69,10 @@ pub(crate) struct Watched {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListedSession {
     pub(crate) id: SessionId,
-    /// `None` if it never expires.
+    /// `None` if the session never expires.
     pub(crate) timeout: Option<Duration>,
     pub(crate) is_local: bool,
-    /// As they may be shown.
+    /// The session's identities in the form that may be shown.
     pub(crate) identities: Vec<String>,
     pub(crate) watches: usize,
     pub(crate) ephemerals: usize,
@@ -88,34 +88,34 @@ impl Store {
         self.0.state.lock().core.counts()
     }
 
-    /// Returns the bytes that wait for all clients of other processes.
+    /// Returns the number of bytes that wait for all clients of other processes together.
     pub(crate) fn unread_bytes(&self) -> usize {
         self.0.state.lock().sessions.unread().bytes()
     }
 
-    /// Returns the limit on those bytes.
+    /// Returns the limit on the bytes that may wait for all clients together.
     #[cfg(feature = "metrics")]
     pub(crate) fn max_unread_bytes(&self) -> usize {
         self.0.state.lock().sessions.unread().limit()
     }
 
-    /// Returns the store's stalls. `None` before sessions of other processes are admitted.
+    /// Returns the distribution of the store's stalls. `None` until sessions of other processes are admitted.
     #[cfg(feature = "metrics")]
     pub(crate) fn stalls(&self) -> Option<Distribution> {
         let state = self.0.state.lock();
         Some(state.stalls.as_ref()?.counted.read())
     }
 
-    /// Checks that the store opens sessions now.
+    /// Checks that the store opens new sessions at this time.
     ///
     /// # Errors
-    /// The reason why it opens none.
+    /// The reason why the store opens no sessions.
     pub(crate) fn check_admission(&self) -> Result<(), NotAdmitting> {
         if self.0.pause().is_some() {
             return Err(NotAdmitting::Pause);
         }
         match self.0.state.lock().check_session() {
-            // Room is on its way, and sessions wait for it.
+            // The log is only busy and will have room soon. New sessions wait until then.
             Ok(()) | Err(Error::LimitReached { .. }) => Ok(()),
             Err(error) => Err(NotAdmitting::Refused(error)),
         }
@@ -147,7 +147,8 @@ impl Store {
         let mut endings = Vec::<Expiring>::new();
         let mut after = None;
         loop {
-            // Continue after a key, because sessions that end in between would shift a count.
+            // Continue after the last key. If we continued after a number of entries, sessions that end in between
+            // would shift the entries.
             let piece = self.0.state.lock().core.expiring(after, PIECE);
             let Some((last, _)) = piece.last() else {
                 return whole(endings);
@@ -157,7 +158,7 @@ impl Store {
                 if !room.take(SESSION_BYTES) {
                     return cut(endings);
                 }
-                // An overdue session ended a moment ago, or is about to.
+                // The number is negative for an overdue session, which the core is about to end or has just ended.
                 let ahead_ms = deadline.as_millis() as i64 - now.as_millis() as i64;
                 let at_ms = unix_ms.saturating_add(ahead_ms);
                 match endings.last_mut().filter(|last| last.at_ms == at_ms) {
@@ -221,7 +222,7 @@ impl Store {
         sessions
     }
 
-    /// Lists the watches except pure child watches, as ZooKeeper does.
+    /// Lists the watches. Omits watches that watch only children, as ZooKeeper does.
     pub(crate) fn watching(&self, mut room: Room) -> Listed<Watching> {
         let mut found = Vec::new();
         let mut is_whole = true;
@@ -240,7 +241,8 @@ impl Store {
         }
     }
 
-    /// Counts the same watches. Takes a bit for each znode and session.
+    /// Counts the watches that [`watching`](Self::watching) lists. Uses one bit of memory for each znode and each
+    /// session.
     pub(crate) fn watched(&self) -> Watched {
         let mut watched = Watched::default();
         let (mut sessions, mut nodes) = (Marks::default(), Marks::default());
@@ -258,7 +260,7 @@ impl Store {
         watched
     }
 
-    /// Shows the core to `see` piece by piece, until it returns false.
+    /// Calls `see` with the core and each piece of the slots, until it returns false.
     fn walk(
         &self,
         slots: impl Fn(&Core) -> usize,
@@ -266,7 +268,7 @@ impl Store {
     ) {
         let mut state = self.0.state.lock();
         let mut at = 0;
-        // Evaluated for each piece, because the table may grow in between.
+        // Call `slots` again for each piece, because the table may grow in between.
         while at < slots(&state.core) {
             let piece = at..at + PIECE;
             at = piece.end;
@@ -278,7 +280,7 @@ impl Store {
     }
 }
 
-/// Longest text of a session id.
+/// Length of the longest text of a session id in bytes.
 const SESSION_BYTES: usize = 20;
 
 fn whole<T>(list: T) -> Listed<T> {
@@ -295,7 +297,7 @@ fn cut<T>(list: T) -> Listed<T> {
 struct Marks(Vec<u64>);
 
 impl Marks {
-    /// Returns true if the slot was unmarked.
+    /// Marks a slot. Returns true if it was not marked before.
     fn mark(&mut self, slot: u32) -> bool {
         let (word, bit) = (slot as usize / 64, 1 << (slot % 64));
         if self.0.len() <= word {

@@ -2,15 +2,16 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Bytes that wait for the clients of a store to read them, over all connections.
+/// Number of bytes that wait for the clients of a store to read them, over all connections.
 ///
-/// Beyond the limit, the connection with the oldest unread bytes is closed, unless it holds few. A client that reads is
-/// never closed, however much it asks for. A count of all bytes that arrive measures age, so no clock is needed.
+/// While the sum exceeds the limit, the connection with the oldest unread bytes is closed, unless it holds few bytes. A
+/// client that keeps reading is never closed, no matter how much it requests. The age of bytes is measured by the
+/// number of bytes that have arrived since, so we need no clock.
 #[derive(Debug)]
 pub(crate) struct Unread {
     limit: AtomicUsize,
     bytes: AtomicUsize,
-    /// Bytes that ever arrived.
+    /// Number of bytes that have ever arrived, for all clients.
     came: AtomicU64,
 }
 
@@ -18,7 +19,7 @@ pub(crate) struct Unread {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Account {
     pub(super) bytes: usize,
-    /// Bytes that waited at `since` and still do.
+    /// Number of bytes that have been waiting since `since`.
     left: usize,
     since: u64,
 }
@@ -33,8 +34,8 @@ impl Default for Unread {
     }
 }
 
-// `Relaxed` throughout, because the figures are independent. Reading one a moment late only closes a slow reader one
-// message later.
+// All accesses are `Relaxed`, because the numbers are independent of each other. If one of them is read a moment late,
+// a slow reader is only closed one message later.
 impl Unread {
     #[cfg(any(test, feature = "server"))]
     pub(super) fn set_limit(&self, limit: usize) {
@@ -55,7 +56,7 @@ impl Unread {
         self.bytes() > self.limit.load(Ordering::Relaxed)
     }
 
-    /// Returns the bytes up to which a client, one of `clients`, is not closed before others.
+    /// Returns the number of bytes that each of `clients` clients may hold without being closed before the others.
     pub(super) fn own_bytes(&self, clients: usize) -> usize {
         self.limit.load(Ordering::Relaxed) / 2 / clients.max(1)
     }
@@ -66,7 +67,7 @@ impl Unread {
         if let Some(more) = bytes.checked_sub(before) {
             self.bytes.fetch_add(more, Ordering::Relaxed);
             let came = self.came.fetch_add(more as u64, Ordering::Relaxed);
-            // The oldest byte decides, so bytes that join others do not make them younger.
+            // The oldest byte decides about the age. If other bytes already wait, the new bytes do not change it.
             if before == 0 {
                 account.mark(came);
             }
@@ -76,7 +77,7 @@ impl Unread {
         self.bytes.fetch_sub(gone, Ordering::Relaxed);
         account.left = account.left.saturating_sub(gone);
         if account.left == 0 {
-            // Everything that waited then has been read, so the rest arrived later.
+            // All bytes that waited at `since` have been read, so the remaining ones arrived later.
             account.mark(self.came.load(Ordering::Relaxed));
         }
     }
