@@ -1,7 +1,7 @@
-//! Test support: fresh stores, virtual time, and faults by plan and by command.
+//! Test support: fresh stores, virtual time, and fault injection.
 //!
-//! Start with [`TestStore`], a new store on a clock that only the test moves. Its sessions can lose requests, replies
-//! and connections, and can expire. [`Faults`] is the wrapper behind it, for any store.
+//! Start with [`TestStore`], a new store whose clock moves only when the test moves it. Its sessions can lose requests,
+//! replies and connections, and can expire. [`Faults`] is the underlying wrapper, which works for any store.
 
 #[cfg(test)]
 mod fake;

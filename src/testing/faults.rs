@@ -18,19 +18,20 @@ use crate::model::types::SessionId;
 use crate::runtime::clock::{BootInstant, Clock};
 use crate::runtime::future::BoxFuture;
 
-/// A [`Connector`] that wraps any store and injects faults into its sessions, by a [`Plan`] and by command.
+/// A [`Connector`] that wraps any store and injects faults into its sessions. A [`Plan`] injects them at random, and
+/// the methods of this type on command.
 ///
-/// The faults are injected between the client and the store, where a network would be. A connection that breaks fails
-/// every unanswered request with [`ConnectionLoss`](crate::Error::ConnectionLoss). The state is
-/// [`Suspended`](crate::SessionState::Suspended) until it is back, and requests wait until then. One-shot watches stay
-/// armed and fire then. Lasting ones yield `ConnectionLoss` and miss the events in between. Replies and watch events of
-/// a session keep their order, however they are delayed.
+/// The faults are injected between the client and the store, where a network would be. When a connection breaks, every
+/// unanswered request fails with [`ConnectionLoss`](crate::Error::ConnectionLoss). Until the connection is restored,
+/// the session's state is [`Suspended`](crate::SessionState::Suspended) and new requests wait. One-shot watches stay
+/// armed, and fire after the reconnection if something changed. Persistent watches yield `ConnectionLoss` and miss the
+/// events in between. Replies and watch events of a session keep their order, no matter how they are delayed.
 ///
-/// Commands take a session, its id, or a client (for its current session). They take effect before they return. Clones
-/// share one wrapper.
+/// A command applies to a session, which is given as the session itself, its id, or a client (for its current session).
+/// The command takes effect before the method returns. Clones share one wrapper.
 ///
 /// # Panics
-/// A command panics if the session was not opened here, or is gone.
+/// A command panics if the session was not opened through this wrapper or no longer exists.
 #[derive(Clone)]
 pub struct Faults(Arc<Shared>);
 
@@ -40,7 +41,8 @@ pub(super) struct Shared {
     pub(super) total: Mutex<Traffic>,
     opened: AtomicU64,
     pub(super) quorum_only: AtomicBool,
-    /// In the order of opening, because ids are random and a seed must replay.
+    /// The sessions in the order of their opening, so that a seed always replays in the same way. The session ids are
+    /// random.
     links: Mutex<Vec<(SessionId, Weak<SessionLink>)>>,
 }
 
@@ -69,7 +71,7 @@ impl SessionSelector for SessionId {
 }
 
 impl Faults {
-    /// Wraps a store.
+    /// Wraps the store of a connector.
     pub fn over(connector: Arc<dyn Connector>, plan: Plan) -> Self {
         Self(Arc::new(Shared {
             connector,
@@ -81,10 +83,10 @@ impl Faults {
         }))
     }
 
-    /// Opens a client, and injects faults into its sessions. `target` names the store in errors.
+    /// Opens a client whose sessions get the faults. `target` is the store's name in errors.
     ///
     /// # Errors
-    /// As [`Client::open`].
+    /// The errors of [`Client::open`].
     pub async fn connect(&self, target: &str, options: ConnectOptions) -> Result<Client> {
         Client::open(Arc::new(self.clone()), target.to_owned(), options).await
     }
@@ -94,7 +96,7 @@ impl Faults {
         self.0.plan.lock().clone()
     }
 
-    /// Replaces the plan for future requests. Open sessions keep their random generators.
+    /// Replaces the plan for future requests. Open sessions keep the state of their random generators.
     pub fn set_plan(&self, plan: Plan) {
         *self.0.plan.lock() = plan;
     }
@@ -107,7 +109,7 @@ impl Faults {
         self.0.quorum_only.store(true, Ordering::Relaxed);
     }
 
-    /// Loses the next request of this kind before the store sees it, and breaks the connection.
+    /// Loses the next request of this kind before it reaches the store, and breaks the connection.
     pub fn lose_request(&self, selector: &impl SessionSelector, on: RequestKind) {
         self.command(selector, Command::Lose(on, Loss::Request));
     }
@@ -117,19 +119,19 @@ impl Faults {
         self.command(selector, Command::Lose(on, Loss::Reply));
     }
 
-    /// Garbles the reply to the next request of this kind, which the store carries out. The client gets
-    /// [`Error::Protocol`], and the connection stays up.
+    /// Garbles the reply to the next request of this kind. The store carries out the request, but the client gets
+    /// [`Error::Protocol`]. The connection stays up.
     pub fn garble_reply(&self, selector: &impl SessionSelector, on: RequestKind) {
         self.command(selector, Command::Lose(on, Loss::Garbled));
     }
 
-    /// Refuses the next request of this kind with `error` before the store sees it. The connection stays up.
+    /// Refuses the next request of this kind with `error` before it reaches the store. The connection stays up.
     pub fn refuse(&self, selector: &impl SessionSelector, on: RequestKind, error: Error) {
         self.command(selector, Command::Lose(on, Loss::Refused(error)));
     }
 
-    /// Delays every future reply and event by `delay`. Zero ends the delay. Messages already on their way are not
-    /// affected.
+    /// Delays every future reply and event by `delay`. A delay of zero ends this. Messages that are already on their
+    /// way are not affected.
     pub fn delay_replies(&self, selector: &impl SessionSelector, delay: Duration) {
         self.command(selector, Command::Delay(delay));
     }
@@ -139,41 +141,42 @@ impl Faults {
         self.command(selector, Command::Disconnect(None));
     }
 
-    /// Breaks the connection for the time `outage`.
+    /// Breaks the connection, and restores it after `outage`.
     pub fn disconnect_for(&self, selector: &impl SessionSelector, outage: Duration) {
         self.command(selector, Command::Disconnect(Some(outage)));
     }
 
-    /// Restores the connection. Does nothing if it is not broken.
+    /// Restores the connection. Does nothing if the connection is not broken.
     pub fn reconnect(&self, selector: &impl SessionSelector) {
         self.command(selector, Command::Reconnect);
     }
 
-    /// Stops the client like a SIGSTOP or a pause of its machine, until [`resume`](Self::resume). No request is sent,
-    /// not even a heartbeat, and nothing is received. The tasks that use the client continue until they wait for the
-    /// store.
+    /// Stops the client until [`resume`](Self::resume), like a SIGSTOP or a pause of its machine. The client sends no
+    /// request, not even a heartbeat, and receives nothing. The tasks that use the client continue until they wait for
+    /// the store.
     pub fn pause(&self, selector: &impl SessionSelector) {
         self.command(selector, Command::Pause);
     }
 
-    /// Resumes a stopped client. Its session may have expired.
+    /// Resumes a stopped client. Its session may have expired in the meantime.
     pub fn resume(&self, selector: &impl SessionSelector) {
         self.command(selector, Command::Resume);
     }
 
-    /// Makes the store end the session early. The client learns of it once it is connected and not stopped, so for a
-    /// moment it may believe that it holds what another holds. Only the token guarantees safety then. A session without
-    /// a timeout stops believing before the store acts. To see [`held_until`](Session::held_until) at work, give the
-    /// session a timeout, and pause or disconnect it for longer.
+    /// Makes the store end the session before its timeout. The client learns this once it is connected and not stopped.
+    /// Until then it may believe that it holds a lock that another client already holds, and only the token guarantees
+    /// safety. A session without a timeout stops believing that it holds anything before the store ends it. To test
+    /// [`held_until`](Session::held_until), give the session a timeout, and pause or disconnect it for longer than the
+    /// timeout.
     ///
     /// # Errors
-    /// As [`Connector::expire`].
+    /// The errors of [`Connector::expire`].
     pub async fn expire(&self, selector: &impl SessionSelector) -> Result<()> {
         self.link(selector.session_id()).expire().await
     }
 
-    /// Ends all faults. The plan is emptied, pending commands and delays end, all clients are resumed and connected,
-    /// and delayed messages are delivered.
+    /// Ends all faults. The plan becomes empty, and pending commands and delays are dropped. All clients are resumed
+    /// and reconnected, and delayed messages are delivered.
     pub fn heal(&self) {
         let seed = self.plan().seed();
         self.set_plan(Plan::new(seed));
@@ -217,7 +220,7 @@ impl Faults {
         let session = inner.status().id();
         let (link, backend) = SessionLink::open(inner, self.0.clone(), number, sent);
         let mut links = self.0.links.lock();
-        // Remove sessions that are gone, so that the list does not grow with every session ever opened.
+        // Remove sessions that no longer exist, so that the list does not grow with every session that was ever opened.
         links.retain(|(_, link)| link.strong_count() > 0);
         links.push((session, Arc::downgrade(&link)));
         backend
@@ -226,8 +229,9 @@ impl Faults {
 
 impl Connector for Faults {
     fn open(&self, options: &ConnectOptions) -> BoxFuture<Result<Arc<dyn Backend>>> {
-        // Read before the request is sent, as a real backend does, because the lease counts from here (invariant 6).
-        // The number is drawn here as well, because a seed replays the order of the calls.
+        // Read the clock before the request is sent, as a real backend does, because the lease counts from this time
+        // (invariant 6). Take the session's number here, too, so that it depends only on the order of the calls and a
+        // seed can be replayed.
         let sent = self.clock().now();
         let number = self.0.opened.fetch_add(1, Ordering::Relaxed);
         let (faults, opening) = (self.clone(), self.0.connector.open(options));

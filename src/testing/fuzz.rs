@@ -1,38 +1,38 @@
-//! Entry points for fuzzers: any bytes are read as a file of the store, or as its URL. Nothing may panic, and accepted
-//! input must survive being written and read again.
+//! Entry points for fuzzers. Each function reads arbitrary bytes as a file of the store or as its URL. No input may
+//! cause a panic, and accepted input must stay the same when it is written and read again.
 //!
-//! The repository's folder `fuzz/` has the fuzzers and their corpus.
+//! The fuzzers and their corpus are in the repository's folder `fuzz/`.
 
 use crate::client::target::Target;
 use crate::log::fuzz;
 
-/// Reads bytes as a frame of the log. Returns true if they are one.
+/// Reads bytes as a frame of the log. Returns true if they are a frame.
 ///
 /// # Panics
-/// If the value differs after being written and read again.
+/// If the value differs after it is written and read again.
 pub fn frame(bytes: &[u8]) -> bool {
     fuzz::frame(bytes)
 }
 
-/// Reads bytes as the segments of a log, and recovers a store from them. Returns true if they are a log. If the lowest
-/// bit of the first byte is set, checksums are corrected first. Then each segment is a little-endian u16 length and its
-/// bytes.
+/// Reads bytes as the segments of a log, and recovers a store from them. Returns true if the bytes are a log. If the
+/// lowest bit of the first byte is set, checksums are corrected first. After the first byte, each segment consists of
+/// its length as a little-endian u16 and its bytes.
 ///
 /// # Panics
-/// If a second recovery gives a different store, or the log cannot be continued after it.
+/// If a second recovery gives a different store, or if the log cannot be continued after the recovery.
 pub fn recovery(bytes: &[u8]) -> bool {
     fuzz::recovery(bytes)
 }
 
-/// Loads bytes as a snapshot, with its checksums corrected. Returns true if they are one.
+/// Corrects the checksums in the bytes, and loads them as a snapshot. Returns true if they are a snapshot.
 ///
 /// # Panics
-/// If the store differs after being written and loaded again, or cannot be deleted.
+/// If the store differs after it is written and loaded again, or if it cannot be deleted.
 pub fn snapshot(bytes: &[u8]) -> bool {
     fuzz::snapshot(bytes)
 }
 
-/// Restores bytes as a backup, with its checksums corrected. Returns true if they are one.
+/// Corrects the checksums in the bytes, and restores a store from them as a backup. Returns true if they are a backup.
 ///
 /// # Panics
 /// If the restored store cannot be backed up and restored again.
@@ -40,20 +40,21 @@ pub fn backup(bytes: &[u8]) -> bool {
     fuzz::backup(bytes)
 }
 
-/// Inspects bytes as a data directory, opens it, writes, ends with or without a close, and opens it again. The first
-/// byte selects the kind of end, whether a salvaged copy is opened instead, and the durability classes. A backup or a
-/// log follows, in the formats of [`backup`] and [`recovery`]. Returns true if the store opens.
+/// Inspects bytes as a data directory, opens the store, writes to it, closes or kills it, and opens it again. The first
+/// byte selects whether the store is closed or killed, whether a salvaged copy is opened instead, and the durability
+/// classes. After it, the bytes are a backup or a log in the formats of [`backup`] and [`recovery`]. Returns true if
+/// the store opens.
 ///
 /// # Panics
-/// If the inspection disagrees with the opening, or the store does not open again, or lacks acknowledged data.
+/// If the inspection disagrees with the opening, or if the store does not open again or lacks acknowledged data.
 pub fn opening(bytes: &[u8]) -> bool {
     crate::engine::fuzz::opening(bytes)
 }
 
-/// Parses bytes as the URL of a store. Returns true if they are one.
+/// Parses bytes as the URL of a store. Returns true if they are such a URL.
 ///
 /// # Panics
-/// If displaying the URL yields another store's URL.
+/// If the displayed URL does not parse to the same store.
 pub fn url(bytes: &[u8]) -> bool {
     let target = std::str::from_utf8(bytes).ok().map(str::parse::<Target>);
     let Some(Ok(target)) = target else {
@@ -80,7 +81,7 @@ fn urls() -> Vec<(&'static str, Vec<u8>)> {
     urls.map(|(name, url)| (name, url.into())).into()
 }
 
-/// Returns the seed corpus of a target by name. Empty for an unknown target.
+/// Returns the seed corpus of the target with this name. Empty for an unknown target.
 pub fn corpus(target: &str) -> Vec<(&'static str, Vec<u8>)> {
     match target {
         "frame" => fuzz::frames(),

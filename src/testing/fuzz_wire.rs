@@ -1,13 +1,13 @@
-//! Entry points for fuzzers: any bytes are read as sent by a client or a server. Nothing may panic, and accepted input
-//! must survive being written and read again.
+//! Entry points for fuzzers. Each function reads arbitrary bytes as if a client or a server had sent them. No input may
+//! cause a panic, and accepted input must stay the same when it is written and read again.
 //!
-//! The repository's folder `fuzz/` has the fuzzers and their corpus.
+//! The fuzzers and their corpus are in the repository's folder `fuzz/`.
 
 use crate::client::served::fuzz as served;
 use crate::server::fuzz as server;
 use crate::wire::{Op, fuzz};
 
-/// Reads bytes as the frame of a request without its length. Returns true if they are one.
+/// Reads bytes as the frame of a request, without the length field. Returns true if they are such a frame.
 ///
 /// # Panics
 /// If the value differs after being written and read again.
@@ -15,7 +15,7 @@ pub fn request(bytes: &[u8]) -> bool {
     fuzz::request(bytes)
 }
 
-/// Reads bytes as the first frame of a client. Returns true if they are one.
+/// Reads bytes as the first frame of a client. Returns true if they are such a frame.
 ///
 /// # Panics
 /// If the value differs after being written and read again.
@@ -23,41 +23,41 @@ pub fn handshake(bytes: &[u8]) -> bool {
     fuzz::connect(bytes)
 }
 
-/// Reads bytes as the stream of a connection. Returns true if all of it is frames. The first byte sets the size of the
-/// pieces.
+/// Reads bytes as the stream of a connection, in pieces. Returns true if the whole stream consists of frames. The first
+/// byte sets the size of the pieces.
 ///
 /// # Panics
-/// If the frames depend on the pieces.
+/// If the frames depend on the size of the pieces.
 pub fn stream(bytes: &[u8]) -> bool {
     fuzz::stream(bytes)
 }
 
-/// Plays bytes over a whole connection, including its handshake, to a server with a new store. Returns true if they
-/// form a session with every request answered. The first byte sets the size of the pieces.
+/// Sends bytes over a whole connection, including its handshake, to a server with a new store. Returns true if the
+/// bytes form a session in which every request is answered. The first byte sets the size of the pieces.
 ///
 /// # Panics
-/// If the output does not answer the input in order, or the connection hangs.
+/// If the server does not answer the requests in order, or if the connection hangs.
 pub fn connection(bytes: &[u8]) -> bool {
     server::connection(bytes)
 }
 
 /// Plays a conversation of several clients with one server in virtual time. It opens, reattaches and expires sessions,
-/// sends all requests of ZooKeeper and of the extension, and cuts connections. The first byte selects limits, and every
-/// six bytes are a step. Returns true if any request is answered.
+/// sends all requests of ZooKeeper and of our extension, and cuts connections. The first byte selects limits, and every
+/// six bytes after it are a step. Returns true if any request is answered.
 ///
 /// # Panics
-/// If a reply is missing or out of order, an event is late, a count is wrong, or a replay of the transactions gives
-/// another store.
+/// If a reply is missing or out of order, if an event is late, if a count is wrong, or if a replay of the transactions
+/// gives a different store.
 pub fn conversation(bytes: &[u8]) -> bool {
     server::conversation(bytes)
 }
 
-/// Plays a session of `lockkeeper://` against a server that sends anything. Every six bytes are a step of the caller,
-/// the network, the time or the server. Returns true if the server answers any request.
+/// Plays a session of `lockkeeper://` against a server that may send anything. Every six bytes are a step of the
+/// caller, the network, the clock or the server. Returns true if the server answers any request.
 ///
 /// # Panics
-/// If a request is answered twice or never, the session sends bytes outside the protocol, or an event belongs to no
-/// watch.
+/// If a request is answered twice or never, if the session sends bytes that the protocol does not allow, or if an event
+/// belongs to no watch.
 pub fn client(bytes: &[u8]) -> bool {
     served::client(bytes)
 }
@@ -65,7 +65,7 @@ pub fn client(bytes: &[u8]) -> bool {
 /// A function that a fuzzer calls.
 pub type Target = fn(&[u8]) -> bool;
 
-/// Declares a target for the record of each request.
+/// Declares a target for the record of each kind of request.
 macro_rules! targets {
     ($($name:ident $op:ident $called:literal,)*) => {
         $(
@@ -78,7 +78,7 @@ macro_rules! targets {
             }
         )*
 
-        /// The targets for records of requests, by the name of the operation.
+        /// The targets for records of requests, each with the name of its operation.
         pub const RECORDS: &[(&str, Target)] = &[$(($called, $name),)*];
     };
 }
@@ -111,7 +111,7 @@ targets! {
     multi_read MultiRead "multiRead",
 }
 
-/// Returns the seed corpus of a target by name. Empty for an unknown target.
+/// Returns the seed corpus of the target with this name. Empty for an unknown target.
 pub fn corpus(target: &str) -> Vec<(&'static str, Vec<u8>)> {
     match target {
         "request" => fuzz::requests(),
@@ -124,7 +124,7 @@ pub fn corpus(target: &str) -> Vec<(&'static str, Vec<u8>)> {
     }
 }
 
-/// Returns the record in the request's frame.
+/// Returns the record in the frame of the request with this name. `None` if no target has the name.
 fn record_of(target: &str) -> Option<(&'static str, Vec<u8>)> {
     const HEADER_BYTES: usize = 8;
     let mut requests = fuzz::requests().into_iter();

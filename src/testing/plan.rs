@@ -8,11 +8,12 @@ use crate::model::error::Error;
 use crate::model::protocol::Request;
 use crate::runtime::splitmix::{GOLDEN, Random};
 
-/// Faults that a [`Faults`](super::Faults) wrapper injects automatically: kinds, probabilities and seed.
+/// The kinds and probabilities of the faults that a [`Faults`](super::Faults) wrapper injects automatically, and the
+/// seed of their random generators.
 ///
-/// Each probability applies to one request. The faults are drawn when requests are sent, in their order, from one
-/// generator per session. Its seed is the plan's seed combined with the number of sessions opened before, so the same
-/// seed causes the same faults independently of other sessions.
+/// Each probability applies to every request separately. The faults of a request are drawn when it is sent. Each
+/// session has a random generator of its own, whose seed combines the plan's seed with the number of sessions that were
+/// opened before. So a seed always causes the same faults in a session, no matter what other sessions do.
 ///
 /// # Panics
 /// The methods that take a probability panic if it is not between 0 and 1.
@@ -42,7 +43,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns a plan without faults, for adding some. A connection that breaks is restored immediately.
+    /// Returns a plan without faults, to which faults can be added. A broken connection is restored immediately.
     pub fn new(seed: u64) -> Self {
         let none = Duration::ZERO..Duration::ZERO;
         Self {
@@ -60,14 +61,14 @@ impl Plan {
         }
     }
 
-    /// Returns a plan without faults, for faults by command only.
+    /// Returns a plan without faults, for tests that inject faults only on command.
     pub fn calm() -> Self {
         Self::new(0)
     }
 
-    /// Returns a plan with all faults except expiry and pauses, which cost a client its locks. Of 100 requests, 2 are
-    /// lost, 3 lose their reply, 1 meets a broken connection that is back within 200 ms, and 30 get their reply up to
-    /// 20 ms late.
+    /// Returns a plan with the faults that do not cost a client its locks, so without expiries and pauses. Of 100
+    /// requests, 2 are lost, 3 lose their reply, 1 finds the connection broken for up to 200 ms, and 30 get their reply
+    /// up to 20 ms late.
     pub fn lossy(seed: u64) -> Self {
         let ms = Duration::from_millis;
         Self::new(seed)
@@ -78,8 +79,8 @@ impl Plan {
             .delays(0.3, ms(0)..ms(20))
     }
 
-    /// Returns a plan with every kind of fault. In addition to [`lossy`](Self::lossy), of 1,000 requests 5 meet the end
-    /// of their session and 5 a pause of up to 30 s.
+    /// Returns the plan [`lossy`](Self::lossy) with expiries and pauses added. Of 1,000 requests, 5 find that their
+    /// session has ended, and 5 find the client paused for up to 30 s.
     pub fn rough(seed: u64) -> Self {
         let ms = Duration::from_millis;
         Self::lossy(seed)
@@ -87,44 +88,46 @@ impl Plan {
             .pauses(0.005, ms(1)..ms(30_000))
     }
 
-    /// Sets the probability that a request is lost before the store sees it.
+    /// Sets the probability that a request is lost before it reaches the store.
     #[must_use]
     pub fn lose_requests(mut self, probability: f64) -> Self {
         self.lose_request = checked(probability);
         self
     }
 
-    /// Sets the probability that a reply is lost after the store has carried the request out.
+    /// Sets the probability that a reply is lost after the store has carried out the request.
     #[must_use]
     pub fn lose_replies(mut self, probability: f64) -> Self {
         self.lose_reply = checked(probability);
         self
     }
 
-    /// Sets the probability that the connection breaks just before a request, which waits for the next one.
+    /// Sets the probability that the connection breaks just before a request is sent. The request waits for the next
+    /// connection.
     #[must_use]
     pub fn disconnects(mut self, probability: f64) -> Self {
         self.disconnect = checked(probability);
         self
     }
 
-    /// Sets the probability that the session ends just before a request. The connection breaks for twice the session's
-    /// timeout. Without a timeout, the store ends the session immediately.
+    /// Sets the probability that the session ends just before a request is sent. The connection is then broken for
+    /// twice the session's timeout. If the session has no timeout, the store ends it immediately.
     #[must_use]
     pub fn expiries(mut self, probability: f64) -> Self {
         self.expire = checked(probability);
         self
     }
 
-    /// Sets the share of deletes at any version that are refused with [`LimitReached`](crate::Error::LimitReached) and
-    /// change nothing.
+    /// Sets the probability that a delete without a version check is refused with
+    /// [`LimitReached`](crate::Error::LimitReached) and changes nothing.
     #[must_use]
     pub fn refusals(mut self, probability: f64) -> Self {
         self.refuse = checked(probability);
         self
     }
 
-    /// Sets the probability that the client is paused just before a request, and for how long.
+    /// Sets the probability that the client is paused just before a request is sent, and the range of the pause's
+    /// length.
     #[must_use]
     pub fn pauses(mut self, probability: f64, length: Range<Duration>) -> Self {
         self.pause = checked(probability);
@@ -132,7 +135,8 @@ impl Plan {
         self
     }
 
-    /// Sets the probability that a reply is delayed, and for how long. Later replies and events wait as well.
+    /// Sets the probability that a reply is delayed, and the range of the delay. Later replies and events wait until
+    /// the delayed reply is delivered.
     #[must_use]
     pub fn delays(mut self, probability: f64, length: Range<Duration>) -> Self {
         self.delay = checked(probability);
@@ -140,7 +144,7 @@ impl Plan {
         self
     }
 
-    /// Sets the time until a broken connection is restored. An empty range means its start.
+    /// Sets the range of the time after which a broken connection is restored. An empty range stands for its start.
     #[must_use]
     pub fn outages(mut self, length: Range<Duration>) -> Self {
         self.outages = length;
@@ -162,8 +166,8 @@ impl Plan {
         random.time_within(&self.outages)
     }
 
-    /// Draws the faults of the next request. It always draws equally many random numbers, so that changing one
-    /// probability leaves the other faults of a seed unchanged.
+    /// Draws the faults of the next request. Each call draws the same number of random numbers, so that changing one
+    /// probability does not change the other faults of a seed.
     pub(super) fn draw(&self, random: &mut Random) -> RequestFaults {
         let lose_request = random.chance(self.lose_request);
         let lose_reply = random.chance(self.lose_reply);
@@ -197,13 +201,13 @@ fn checked(probability: f64) -> f64 {
 
 #[derive(Debug, Default)]
 pub(super) struct RequestFaults {
-    /// The connection breaks before it is sent.
+    /// True if the connection breaks before the request is sent.
     pub(super) disconnect: bool,
-    /// The store ends the session before it is sent.
+    /// True if the store ends the session before the request is sent.
     pub(super) expire: bool,
-    /// It is refused if it is a delete at any version.
+    /// True if the request is refused, provided that it is a delete without a version check.
     pub(super) refuse: bool,
-    /// The client stops before it is sent.
+    /// Time for which the client is paused before the request is sent.
     pub(super) pause: Option<Duration>,
     pub(super) loss: Option<Loss>,
     pub(super) delay: Duration,
@@ -213,13 +217,13 @@ pub(super) struct RequestFaults {
 pub(super) enum Loss {
     Request,
     Reply,
-    /// The store carries the request out, but the reply cannot be decoded. The connection stays up.
+    /// The store carries out the request, but the reply cannot be decoded. The connection stays up.
     Garbled,
     /// The request is refused and changes nothing. The connection stays up.
     Refused(Error),
 }
 
-/// A loss by command, for the next request of its kind.
+/// A loss on command, for the next request of its kind.
 #[derive(Clone, Debug)]
 pub(super) struct InjectedLoss {
     pub(super) on: RequestKind,
@@ -227,7 +231,7 @@ pub(super) struct InjectedLoss {
 }
 
 impl InjectedLoss {
-    /// Removes and returns the first loss for this kind of request.
+    /// Removes and returns the first loss in `orders` that applies to this kind of request.
     pub(super) fn take(orders: &mut Vec<Self>, request: &Request) -> Option<Loss> {
         let found = orders.iter().position(|order| order.on.matches(request))?;
         Some(orders.remove(found).loss)

@@ -1,5 +1,5 @@
-//! [`Pump`]: the messages in flight of a wrapped session. Requests pass through it in order. Replies and watch events
-//! return through one ordered queue, each when it is due.
+//! [`Pump`]: the messages in flight between the client and a wrapped session. Requests pass through it in order.
+//! Replies and watch events return through one ordered queue, and each is delivered when it is due.
 
 mod connection;
 mod inward;
@@ -25,33 +25,33 @@ use crate::runtime::splitmix::Random;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Link {
     Up,
-    /// Until that time, or until a command if `None`.
+    /// The connection is down until this time. `None` means until a command.
     Down(Option<BootInstant>),
 }
 
 pub(super) struct Pump {
     session: Arc<SessionLink>,
     random: Random,
-    /// The states of the wrapped session, until it is over.
+    /// The state changes of the wrapped session. `None` once the session is over.
     states: Option<StateStream>,
     link: Link,
-    /// Set while the client is paused, with the end of the pause (`None` until a command).
+    /// Set while the client is paused. Contains the end of the pause, or `None` if only a command ends it.
     paused: Option<Option<BootInstant>>,
-    /// Commands for the connection during a pause. The client notices them when it resumes.
+    /// Commands about the connection that were given during a pause. The client notices them when it resumes.
     unnoticed: Vec<Command>,
-    /// Time since which the store has heard nothing.
+    /// Time of the last message to the store, if the client is silent now.
     silent_since: Option<BootInstant>,
-    /// The end of the session, while the store carries it out.
+    /// The request to end the session, while the store carries it out.
     expiring: Option<BoxFuture<Result<()>>>,
     orders: Vec<InjectedLoss>,
-    /// Delay of all messages, by command.
+    /// Delay of all messages, as set by a command.
     delay: Duration,
     in_flight: VecDeque<InFlight>,
     incoming: VecDeque<Incoming>,
-    /// Time of the last delivery. No later message is due before it.
+    /// Time at which the last queued message is due. No later message is due earlier.
     last_due: BootInstant,
     watches: Vec<Watch>,
-    /// Receivers of watches that ended with the wrapped session.
+    /// Senders to the client's watchers whose watches have ended with the wrapped session.
     orphans: Vec<EventSender>,
     sleep: Option<(BootInstant, Sleep)>,
     over: bool,
@@ -83,10 +83,11 @@ impl Pump {
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.session.waker.get_or_init(|| context.waker().clone());
         loop {
-            // Commands first, because they apply to every request submitted after them.
+            // Carry out commands first, because they apply to every request that is submitted after them.
             self.obey();
             self.pass_time();
-            // Before delivery and further requests, so that events keep their place among the replies.
+            // Collect events before we deliver messages and send further requests, so that events keep their place
+            // among the replies.
             self.collect(context);
             let delivered = self.deliver();
             let forwarded = self.forward();
@@ -127,7 +128,7 @@ impl Pump {
         if let Some(state) = self.inner_end() {
             return self.end(state);
         }
-        // While the connection is down we cannot close the session. The store ends it after its timeout, as after a
+        // While the connection is down, we cannot close the session. The store ends it after its timeout, as after a
         // crash of the client.
         if idle && self.is_open() {
             self.states = None;
@@ -153,7 +154,7 @@ impl Pump {
     /// Reports the session's end to the client.
     fn end(&mut self, state: SessionState) {
         self.over = true;
-        // Before any request fails, because the reader of that error must find the state that explains it.
+        // Set the state before any request fails. A task that reads the error must find the state that explains it.
         self.session.status.set_state(state);
         let error = self.session.lost();
         let (inner, waiting) = {
@@ -174,11 +175,11 @@ impl Pump {
             let _ = events.send(Err(error.clone()));
         }
         self.sleep = None;
-        // Outside of the link's lock, because dropping the wrapped session may wake tasks that submit requests here.
+        // Drop the wrapped session without the link's lock, because the drop may wake tasks that submit requests here.
         drop(inner);
     }
 
-    /// Sets the timer. Ready if there is something to do now.
+    /// Sets the timer for the next event. Ready if something is due now.
     fn wait(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let Some(next) = self.next_moment() else {
             self.sleep = None;

@@ -1,9 +1,9 @@
-//! [`SessionLink`]: state of one wrapped session, shared by the client's backend, the commands of the test, and the
-//! [`Pump`].
+//! [`SessionLink`]: the state of one wrapped session. The client's backend, the commands of the test, and the [`Pump`]
+//! share it.
 //!
-//! Client and test only put requests and commands into the [`LinkState`] and wake the [`Pump`], which works in the
-//! thread that woke it (see [`spawn_detached`](crate::spawn_detached)). So a reply without a delay has arrived when
-//! `submit` returns, as in the embedded store.
+//! The client and the test only put requests and commands into the [`LinkState`] and wake the [`Pump`]. The pump then
+//! runs on the thread that woke it (see [`spawn_detached`](crate::spawn_detached)). So if a reply is not delayed, it
+//! has arrived when `submit` returns, as in the embedded store.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -34,21 +34,21 @@ pub(super) struct SessionLink {
 
 #[derive(Default)]
 pub(super) struct LinkState {
-    /// The wrapped session. `None` once it is over.
+    /// The wrapped session. `None` once the session is over.
     pub(super) inner: Option<Arc<dyn Backend>>,
     pub(super) requests: VecDeque<QueuedRequest>,
     pub(super) commands: VecDeque<Command>,
     pub(super) traffic: Traffic,
     /// True once the client has dropped its backend.
     pub(super) dropped: bool,
-    /// Set once no more requests will be carried out.
+    /// The error of all further requests, once the session is over.
     pub(super) over: Option<Error>,
 }
 
 pub(super) struct QueuedRequest {
     pub(super) request: Request,
     pub(super) answer: ReplySender,
-    /// True if its faults were drawn before it had to wait.
+    /// True if the request's faults were already drawn, because the request had to wait after that.
     pub(super) drawn: bool,
 }
 
@@ -123,7 +123,8 @@ impl SessionLink {
 
     pub(super) fn expire(&self) -> BoxFuture<Result<()>> {
         if self.status.timeout().is_none() {
-            // A session without a timeout holds until it ends, so it must stop before the store acts.
+            // A session without a timeout holds its locks until it ends. So it must stop believing that it holds
+            // anything before the store ends it.
             self.status.set_closing();
         }
         match self.inner() {
@@ -143,7 +144,7 @@ impl SessionLink {
         *self.shared.total.lock() += traffic;
     }
 
-    /// Returns the error of a request without a reply.
+    /// Returns the error of a request that gets no reply.
     pub(super) fn lost(&self) -> Error {
         self.status.end().unwrap_or(Error::ConnectionLoss)
     }

@@ -16,7 +16,7 @@ use crate::engine::{Store, StoreOptions};
 use crate::model::error::{Error, Result, TargetError};
 use crate::runtime::clock::{BootInstant, Clock};
 
-/// A store for one test, with faults on command (it dereferences to [`Faults`]).
+/// A store for one test, with faults on command. It dereferences to [`Faults`], which has the commands.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -30,14 +30,14 @@ use crate::runtime::clock::{BootInstant, Clock};
 /// # Ok::<(), lockkeeper_store::Error>(()) }).unwrap();
 /// ```
 ///
-/// If a test panics while it holds a store with a plan, the store prints the plan's seed.
+/// If a test panics while a store with a plan exists, the store prints the plan's seed.
 pub struct TestStore {
     faults: Faults,
     target: String,
 }
 
 impl TestStore {
-    /// Returns a fresh store in memory, on a virtual clock, with faults only by command.
+    /// Returns a fresh store in memory with a virtual clock. Faults occur only on command.
     #[expect(
         clippy::new_without_default,
         reason = "it opens a store, which no caller expects of a default"
@@ -46,12 +46,12 @@ impl TestStore {
         Self::with_plan(Plan::calm())
     }
 
-    /// Returns a fresh store in memory, on a virtual clock, with faults by plan.
+    /// Returns a fresh store in memory with a virtual clock and the faults of a plan.
     pub fn with_plan(plan: Plan) -> Self {
         Self::in_memory(Clock::new_virtual(), plan)
     }
 
-    /// Returns a fresh store in memory, on the system's clock.
+    /// Returns a fresh store in memory with the system's clock.
     pub fn system_time() -> Self {
         Self::in_memory(Clock::system(), Plan::calm())
     }
@@ -61,7 +61,7 @@ impl TestStore {
         Self::wrapping(store.connector(), "memory:test", plan)
     }
 
-    /// Returns the store at a URL, for example a real ZooKeeper, with the same faults on the client's side.
+    /// Returns the store at a URL, for example a real ZooKeeper. The same faults are injected on the client's side.
     ///
     /// # Errors
     /// [`Error::Target`] for an invalid URL.
@@ -80,7 +80,7 @@ impl TestStore {
         ))
     }
 
-    /// Wraps any store with the same faults. `target` names it in errors.
+    /// Wraps any store and injects the same faults. `target` is the store's name in errors.
     pub fn wrapping(connector: Arc<dyn Connector>, target: &str, plan: Plan) -> Self {
         Self {
             faults: Faults::over(connector, plan),
@@ -91,7 +91,7 @@ impl TestStore {
     /// Opens a client with a new session.
     ///
     /// # Errors
-    /// As [`connect`](crate::connect()).
+    /// The errors of [`connect`](crate::connect()).
     pub async fn client(&self) -> Result<Client> {
         self.client_with(ConnectOptions::new()).await
     }
@@ -99,7 +99,7 @@ impl TestStore {
     /// Opens a client with these options and a new session.
     ///
     /// # Errors
-    /// As [`connect_with`](crate::connect_with).
+    /// The errors of [`connect_with`](crate::connect_with).
     pub async fn client_with(&self, options: ConnectOptions) -> Result<Client> {
         self.faults.connect(&self.target, options).await
     }
@@ -114,8 +114,8 @@ impl TestStore {
         Connector::clock(&self.faults)
     }
 
-    /// Lets time pass. A virtual clock moves from timer to timer, and the tasks that each one wakes get their turn (see
-    /// [`settle`](Self::settle)). On the system's clock this waits.
+    /// Lets time pass. A virtual clock moves from timer to timer, and after each timer the woken tasks run (see
+    /// [`settle`](Self::settle)). With the system's clock, this waits for the time `by`.
     pub async fn advance(&self, by: Duration) {
         let clock = self.clock();
         if !clock.is_virtual() {
@@ -131,8 +131,9 @@ impl TestStore {
         self.settle().await;
     }
 
-    /// Yields to other tasks until nothing moves at the store: no request, reply, event or timer. A task that is busy
-    /// otherwise may not have finished, and only a single-threaded executor has run everything that is ready.
+    /// Yields to other tasks until nothing happens at the store any more, which means no request, reply, event or
+    /// timer. A task that is busy with other work may not have finished. Only on a single-threaded executor have all
+    /// ready tasks run.
     pub async fn settle(&self) {
         let mut quiet = Quiet::new(self);
         while !quiet.turn(self) {
@@ -140,11 +141,11 @@ impl TestStore {
         }
     }
 
-    /// Runs `work`, and lets virtual time pass whenever nothing else moves, like [`advance`](Self::advance). `work` may
-    /// spawn tasks on a single-threaded executor.
+    /// Runs `work`, and moves the virtual clock to the next timer whenever nothing else happens, like
+    /// [`advance`](Self::advance). `work` may spawn tasks if the executor is single-threaded.
     ///
     /// # Panics
-    /// If `work` has not ended after a day of virtual time, because it waits for an event that never arrives.
+    /// If `work` has not ended after a day of virtual time, because it waits for an event that does not occur.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> T {
         let clock = self.clock().clone();
         if !clock.is_virtual() {
@@ -171,7 +172,7 @@ impl TestStore {
                     );
                     clock.advance(next.since(clock.now()));
                 }
-                // Nothing in this store can wake it, so we wait for another event.
+                // Nothing in this store can wake `work`, so wait until something else wakes this task.
                 None => wait_for_wake().await,
             }
         }
@@ -226,8 +227,9 @@ struct Quiet {
     seen: (Traffic, Option<BootInstant>),
 }
 
-/// Quiet turns in a row after which nothing is expected to move without the clock. We need several, because a task may
-/// wake another without traffic, and an executor may poll this task again before others.
+/// Number of quiet turns in a row after which we assume that nothing happens until the clock moves. One turn is not
+/// enough, because a task may wake another task without traffic, and an executor may poll this task again before it
+/// polls others.
 const QUIET_TURNS: u32 = 32;
 
 impl Quiet {
@@ -242,7 +244,7 @@ impl Quiet {
         (store.traffic(), store.clock().next_timer())
     }
 
-    /// Counts one turn. Returns true if it has been quiet long enough.
+    /// Counts one turn. Returns true if the store has been quiet for enough turns.
     fn turn(&mut self, store: &TestStore) -> bool {
         let seen = Self::look(store);
         self.turns = if seen == self.seen { self.turns + 1 } else { 0 };
@@ -251,7 +253,7 @@ impl Quiet {
     }
 }
 
-/// Yields to the executor's other tasks. Works on any executor, by waking its own task.
+/// Yields to the executor's other tasks. It wakes its own task, so it works on any executor.
 async fn yield_now() {
     let mut yielded = false;
     std::future::poll_fn(|context| {

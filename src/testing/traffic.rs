@@ -74,8 +74,8 @@ impl RequestKind {
 
 /// Traffic of a [`Faults`](super::Faults) wrapper, or of one of its sessions.
 ///
-/// Take it before and after, and subtract. Bytes are estimates that do not depend on the backend: names and data, plus
-/// 64 for each message.
+/// To measure an operation, read the traffic before and after it, and subtract. The bytes are estimates that do not
+/// depend on the backend: the length of names and data, plus 64 bytes for each message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     requests: [u64; KINDS],
@@ -83,7 +83,7 @@ pub struct Traffic {
     pub replies: u64,
     /// Watch events that reached the client.
     pub events: u64,
-    /// The bytes of all requests, replies and events.
+    /// Number of bytes of all requests, replies and events.
     pub bytes: u64,
 }
 
@@ -238,7 +238,7 @@ fn reply_bytes(reply: &Reply) -> usize {
     }
 }
 
-/// Bytes of the length before a name in a list.
+/// Bytes of the length field before each name in a list.
 const NAME: usize = 4;
 
 fn names_bytes(names: &[String]) -> usize {

@@ -1,4 +1,4 @@
-//! The wrapper's commands and its connection: outages, pauses, silence.
+//! The commands of the wrapper, and the state of its connection: outages, pauses and silence.
 
 use std::time::Duration;
 
@@ -81,8 +81,9 @@ impl Pump {
         self.tell_of_gaps();
     }
 
-    /// Notes that the store hears nothing from now on. A client library below the wrapper may send heartbeats that keep
-    /// the session alive, so the wrapper ends it (see [`silence_ends`](Self::silence_ends)).
+    /// Notes that the client sends nothing to the store from now on. A client library below the wrapper may still send
+    /// heartbeats that keep the session alive, so the wrapper itself makes the store end the session (see
+    /// [`silence_ends`](Self::silence_ends)).
     fn fall_silent(&mut self) {
         let now = self.now();
         self.silent_since.get_or_insert(now);
@@ -94,7 +95,8 @@ impl Pump {
         }
     }
 
-    /// Returns the time by which the store must have ended the session. Servers are up to half a timeout late.
+    /// Returns the time by which the store must have ended a silent session. Servers may end a session up to half a
+    /// timeout late.
     pub(super) fn silence_ends(&self) -> Option<BootInstant> {
         let timeout = self.session.status.timeout()?;
         Some(self.silent_since?.after(timeout + timeout / 2))
@@ -104,11 +106,12 @@ impl Pump {
         self.expiring = Some(self.session.expire());
     }
 
-    /// Breaks the connection and fails all unanswered requests, `last` after the others.
+    /// Breaks the connection, and fails all unanswered requests. `last` fails after the other requests.
     pub(super) fn disconnect(&mut self, length: Option<Duration>, last: Option<ReplySender>) {
         self.link = Link::Down(length.map(|length| self.now().after(length)));
         self.fall_silent();
-        // Before the requests fail, because a caller that sees the error must see the broken connection as well.
+        // Set the state before the requests fail, because a caller that sees the error must also see that the
+        // connection is broken.
         self.session.status.set_state(SessionState::Suspended);
         for answer in self.take_unanswered().into_iter().chain(last) {
             let _ = answer.send(Err(Error::ConnectionLoss));
@@ -118,7 +121,8 @@ impl Pump {
 
     pub(super) fn take_unanswered(&mut self) -> Vec<ReplySender> {
         let mut answers = Vec::new();
-        // In the order of submission. Requests whose replies have arrived are older than those in flight.
+        // Return the requests in the order of submission. Requests whose replies have arrived are older than requests
+        // in flight.
         for incoming in std::mem::take(&mut self.incoming) {
             match incoming.delivery {
                 Delivery::Reply { answer, .. } => answers.push(answer),
@@ -129,8 +133,8 @@ impl Pump {
         answers
     }
 
-    /// Applies a broken connection to the events in flight. One-shot watches are registered again on the next
-    /// connection and fire there. Persistent ones miss these events.
+    /// Applies the loss of the connection to the events in flight. One-shot watches are registered again on the next
+    /// connection, and their events are delivered there. Persistent watches miss their events.
     fn keep_events(&mut self) {
         let is_lasting = |delivery: &Delivery| matches!(delivery, Delivery::Event { persistent, .. } if *persistent);
         self.incoming

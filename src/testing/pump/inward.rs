@@ -1,4 +1,5 @@
-//! The direction to the client: takes replies, events and states from the wrapped session, delays and delivers them.
+//! The direction to the client. The pump takes replies, events and states from the wrapped session, delays them and
+//! delivers them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ pub(super) enum Delivery {
     Reply {
         reply: Result<Reply>,
         answer: ReplySender,
-        /// True if the connection breaks before its delivery.
+        /// True if the connection breaks instead of the delivery.
         lost: bool,
     },
     Event {
@@ -43,7 +44,7 @@ pub(super) type EventSender = mpsc::UnboundedSender<Result<WatchedEvent>>;
 pub(super) struct Watch {
     pub(super) source: WatchSource,
     pub(super) to: EventSender,
-    /// True if events may have been missed while the connection was down.
+    /// True if the client may have missed events of this watch while the connection was down.
     pub(super) gap: bool,
 }
 
@@ -69,7 +70,7 @@ impl Pump {
                 lost,
                 ..
             } = self.in_flight.pop_front().expect("the first was looked at");
-            // Events that this reply must not overtake (rule 1) have arrived by now.
+            // By now, all events that this reply must not overtake (rule 1) are available.
             self.collect_events(context);
             let reply = reply.map(|reply| self.adopt(reply));
             self.push(
@@ -86,7 +87,8 @@ impl Pump {
     }
 
     fn push(&mut self, delay: Duration, delivery: Delivery) {
-        // Never before the last message, because a session's replies and events stay in order under every delay.
+        // The message is not due before the last one, because a session's replies and events keep their order under
+        // every delay.
         let due = self.now().after(delay + self.delay).max(self.last_due);
         self.last_due = due;
         self.incoming.push_back(Incoming { due, delivery });
@@ -113,7 +115,7 @@ impl Pump {
                 },
             };
             if event.as_ref().is_err_and(Error::is_session_end) {
-                // Reported once the session ends for the client as well.
+                // Keep the sender. The watcher gets the error when the client learns that the session has ended.
                 self.orphans.push(watch.to.clone());
                 return false;
             }
@@ -149,7 +151,7 @@ impl Pump {
         }
     }
 
-    /// Puts this wrapper between a reply's watchers and the client.
+    /// Replaces the watchers in a reply with watchers of this wrapper, so that the wrapper can delay their events.
     fn adopt(&mut self, reply: Reply) -> Reply {
         match reply {
             Reply::Exists { stat, watcher } => Reply::Exists {
@@ -220,7 +222,7 @@ impl Pump {
         }
     }
 
-    /// Delivers all messages that are due. Returns true if there were any.
+    /// Delivers all messages that are due. Returns true if any message was due.
     pub(super) fn deliver(&mut self) -> bool {
         let mut any = false;
         while let Some(delivery) = self.next_due() {
@@ -252,7 +254,7 @@ impl Pump {
             }
             Delivery::Reply { reply, answer, .. } => {
                 if reply.as_ref().is_err_and(Error::is_session_end) {
-                    // The reader of this error must find the state that explains it.
+                    // Set the state first. A task that reads this error must find the state that explains it.
                     self.inner_end()
                         .inspect(|state| self.session.status.set_state(*state));
                 }
@@ -271,7 +273,7 @@ impl Pump {
     }
 }
 
-/// The client's end of a watch.
+/// The client's side of a watch.
 struct Inbox {
     events: mpsc::UnboundedReceiver<Result<WatchedEvent>>,
     session: Arc<SessionLink>,

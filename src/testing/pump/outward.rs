@@ -1,4 +1,4 @@
-//! The direction to the store: sends requests one after the other, each with its faults.
+//! The direction to the store. The pump sends requests one after the other, and applies the faults of each request.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ pub(super) struct InFlight {
 }
 
 impl Pump {
-    /// Returns the next request, unless another thread has just given a command, which precedes it.
+    /// Returns the next request. `None` if no request waits, or if another thread has just given a command, because the
+    /// command must be carried out first.
     fn next_request(&mut self) -> Option<QueuedRequest> {
         let mut link_state = self.session.link_state.lock();
         match link_state.commands.is_empty() {
@@ -26,7 +27,7 @@ impl Pump {
         }
     }
 
-    /// Sends one request, or applies its faults. Returns true if there was one.
+    /// Sends one request, or applies its faults. Returns true if a request was waiting.
     pub(super) fn forward(&mut self) -> bool {
         if !self.is_open() {
             return false;
@@ -36,7 +37,7 @@ impl Pump {
         };
         let fate = self.fate_of(&mut waiting);
         match self.session.status.timeout() {
-            // By twice the timeout the session has ended, even at a server that expires it late.
+            // After twice the timeout the session has ended, even if the server expires sessions late.
             Some(timeout) if fate.expire => self.disconnect(Some(2 * timeout), None),
             None if fate.expire => self.expire(),
             _ if fate.disconnect => {
@@ -51,7 +52,7 @@ impl Pump {
         if self.is_open() && !fate.expire {
             self.send(waiting, fate);
         } else {
-            // Requests keep their order, so it is sent first after the reconnection.
+            // Requests keep their order, so this request is sent first after the reconnection.
             self.session.link_state.lock().requests.push_front(waiting);
         }
         true
@@ -64,7 +65,8 @@ impl Pump {
                 ..RequestFaults::default()
             };
         }
-        // Drawn once per request, so that a request that waits for a reconnection meets no second outage.
+        // Draw the faults only once per request, so that a request that waits for a reconnection does not cause a
+        // second outage.
         if std::mem::replace(&mut waiting.drawn, true) {
             return RequestFaults::default();
         }
@@ -80,7 +82,8 @@ impl Pump {
             let outage = self.outage();
             return self.disconnect(Some(outage), Some(answer));
         }
-        // Submitted without the link's lock, which watches of this session take when the request fires them.
+        // Submit the request without the link's lock. If the request fires watches of this session, their watchers take
+        // that lock.
         let Some(inner) = self.session.inner() else {
             return;
         };
@@ -108,7 +111,8 @@ impl Pump {
     }
 }
 
-/// Returns a reply that arrives with the store's and cannot be read.
+/// Returns a response that completes together with `reply`. If the store has carried out the request, it completes with
+/// an error instead of the reply, because the reply cannot be read.
 fn garbled(reply: Response) -> Response {
     Response::eager(async move {
         match reply.await {
