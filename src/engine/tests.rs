@@ -1,4 +1,4 @@
-//! The shell around the core: time, watchers, and ends of sessions and stores.
+//! Tests of the engine around the core: time, watchers, and the ends of sessions and stores.
 
 mod bench;
 mod buffers;
@@ -39,7 +39,8 @@ fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Returns the result of a future that is ready immediately, as everything but waiting for time is in this process.
+/// Returns the result of a future that is ready immediately. In a store of this process, every future is, except
+/// futures that wait for time to pass.
 fn now<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,

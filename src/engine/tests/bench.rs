@@ -1,4 +1,4 @@
-//! A disk on which stores are opened in turn, and sessions of other processes over their connections.
+//! A disk on which stores are opened one after the other, with sessions of other processes and their connections.
 
 use super::world::*;
 use super::*;
@@ -19,7 +19,7 @@ pub(super) fn ask(connection: &Connection, request: Request) {
     );
 }
 
-/// Takes out everything that may be sent to the client now.
+/// Takes everything out of the outbox that may be sent to the client now.
 pub(super) fn told(connection: &Connection) -> (Vec<Message>, Taken) {
     let mut said = std::collections::VecDeque::new();
     let may_leave = |bound| connection.may_leave(bound);

@@ -1,4 +1,5 @@
-//! Entries by reference have the same znodes, turns and departures as entries by request.
+//! Entries that are created by reference have the same znodes, turns and departures as entries that are created by
+//! request.
 
 use bytes::Bytes;
 
@@ -110,7 +111,7 @@ fn an_entry_by_reference_is_the_znode_that_a_request_creates() {
     let (_, stat) = now(session.get_data(&first_path)).unwrap();
     assert_eq!((stat.czxid, stat.ctime), (first.entry.czxid(), 1_234));
 
-    // An entry by reference can also be deleted by its path.
+    // An entry that was created by reference can also be deleted by its path.
     now(session.delete(&first_path, None)).unwrap();
     assert!(!session.has_entry(first.entry));
     assert!(!session.leave(first.entry, DeleteReason::Released));
@@ -147,7 +148,8 @@ fn nothing_is_done_where_a_request_is_needed() {
     assert!(!other.leave(entered.entry, DeleteReason::Released));
     assert!(session.has_entry(entered.entry));
 
-    // A semaphore's children would have to be listed.
+    // The queue now has a child `leases`, like a semaphore. Its children would have to be listed, which only a request
+    // does.
     now(session.create(&path("/q/leases"), "", CreateMode::Persistent)).unwrap();
     assert!(enter(&session, &queue, name(2, EntryRole::Lock)).is_none());
     now(session.delete(&path("/q/leases"), None)).unwrap();
@@ -181,7 +183,7 @@ fn a_number_leads_to_no_other_name() {
         now(session.delete(&stranger, None)),
         Err(Error::NoNode { .. })
     ));
-    // A znode with the same number can exist next to it.
+    // A znode with the same number can exist next to the entry.
     now(session.create(&stranger, "", CreateMode::Ephemeral)).unwrap();
     now(session.delete(&stranger, None)).unwrap();
     assert!(session.has_entry(entered.entry));
@@ -208,7 +210,7 @@ fn a_queue_that_was_deleted_and_created_anew_is_found_again() {
         Some(path("/q"))
     );
 
-    // A handle also works for sessions of another store, where the queue has another slot.
+    // The handle also works for sessions of another store. There, the queue has another slot.
     let elsewhere = Store::memory();
     let (_client, session) = session_of(&elsewhere, None);
     let there = enter(&session, &queue, name(4, EntryRole::Lock)).unwrap();
@@ -297,8 +299,8 @@ impl Contender {
     }
 }
 
-/// Entries join and leave at random, by reference and by request. Each is notified of its turn exactly when the nearest
-/// entry that blocks it leaves, and with the true reason.
+/// Entries join and leave at random, by reference and by request. Each waiter is notified exactly when the nearest
+/// entry that blocks it leaves, and gets the correct reason.
 #[test]
 fn entries_by_reference_and_by_request_queue_as_one() {
     for seed in 0..60u64 {
@@ -460,7 +462,7 @@ impl Parts {
         }
     }
 
-    /// Takes one of `limit` + 1 places by reference if there are no waiters.
+    /// Takes one of `limit` + 1 places by reference. Succeeds only if no waiter is queued.
     fn enter(&self, session: &Session, id: u128, data: &[u8], limit: u32) -> Option<Enqueued> {
         let conditions = [
             Condition::Data {
@@ -563,7 +565,8 @@ fn conditions_by_reference_are_those_of_a_multi() {
     assert!(outcomes.iter().all(|count| *count > 500), "{outcomes:?}");
 }
 
-/// In a folder, a condition that shows another session's write waits for the log, which only a request can do.
+/// In a store in a folder, the answer to a condition must wait for the log if the condition shows a write of another
+/// session. Only a request can wait.
 #[test]
 fn in_a_folder_a_request_is_needed_where_a_condition_shows_what_the_log_has_not() {
     use super::bench::{Bench, close, write_all};
@@ -589,7 +592,7 @@ fn in_a_folder_a_request_is_needed_where_a_condition_shows_what_the_log_has_not(
     now(number).unwrap();
     assert!(parts.enter(&session, 4, b"2", 9).is_some());
 
-    // A waiter that stays, as does its trace in the log.
+    // This waiter stays in the queue. The log does not have its transaction yet.
     let waiter = path("/q/other");
     let mut waiter = writer.create(&waiter, "", CreateMode::Persistent);
     assert!(poll(&mut waiter).is_pending());
@@ -600,7 +603,8 @@ fn in_a_folder_a_request_is_needed_where_a_condition_shows_what_the_log_has_not(
     close(world);
 }
 
-/// In a folder, an answer must not run ahead of the log, so only a request can wait for it (invariant 2).
+/// In a store in a folder, an answer must not leave before the log has what it shows. Only a request can wait for the
+/// log (invariant 2).
 #[test]
 fn in_a_folder_a_request_is_needed_where_an_answer_waits_for_the_log() {
     use super::bench::{Bench, close, write_all};
@@ -611,7 +615,7 @@ fn in_a_folder_a_request_is_needed_where_an_answer_waits_for_the_log() {
     let queue = ZnodeHandle::new(path("/q"));
     let mut created = session.create(queue.path(), "", CreateMode::Persistent);
     assert!(poll(&mut created).is_pending(), "it is not synced yet");
-    // The answer to the create has not left, and no answer may overtake it.
+    // The answer to the create has not left yet, and no other answer of the session may overtake it.
     let lock = |id| name(id, EntryRole::Lock);
     assert!(enter(&session, &queue, lock(1)).is_none());
     write_all(&mut world);

@@ -1,4 +1,4 @@
-//! Runs of a store that end with a power failure at any point, and its recoveries.
+//! Runs of a store that end with a power failure at any point, and the recoveries after them.
 
 use bytes::Bytes;
 
@@ -48,7 +48,7 @@ fn some_faults(random: &mut Random) -> Faults {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     Close,
-    /// The process is killed, and the system keeps all writes.
+    /// The process is killed, and the operating system keeps all writes.
     Kill,
     Crash,
 }
@@ -72,7 +72,7 @@ fn run(
     drop(told);
 }
 
-/// Prints the seed of a failing run.
+/// Prints the seed when it is dropped by a panic.
 struct Told(u64);
 
 impl Drop for Told {

@@ -1,4 +1,4 @@
-//! A log that is filled many times. On a healthy disk it refuses no write.
+//! A log that is filled many times. As long as the disk is healthy, the log refuses no write.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ const DURABILITIES: [Durability; 3] = [
     Durability::None,
 ];
 
-/// The bytes of the first and the largest segment.
+/// Sizes of the first and of the largest segment, in bytes.
 const SEGMENTS: [(u64, u64); 3] = [
     (64 << 10, 64 << 10),
     (64 << 10, 256 << 10),
@@ -29,7 +29,7 @@ const SEGMENTS: [(u64, u64); 3] = [
 struct Load {
     durability: Durability,
     segments: (u64, u64),
-    /// Number of writers. Each writes one value after the other.
+    /// Number of writers. Each writer writes one value after the other.
     writers: u64,
 }
 
@@ -44,13 +44,13 @@ impl Load {
             .store
     }
 
-    /// The largest value. A request takes at most a quarter of a segment, including 128 bytes of overhead. The writers
-    /// share it, because that much may wait for the disk while a segment is being made.
+    /// Returns the size of the largest value. Values may wait for the disk while a segment is being made, together up
+    /// to a quarter of a segment, including 128 bytes of overhead per request. The writers share this room equally.
     fn largest_value(self) -> u64 {
         self.segments.0 / 4 / self.writers - 256
     }
 
-    /// Writes `bytes` bytes, and expects every write to be accepted.
+    /// Writes `bytes` bytes, and checks that every write is accepted.
     fn fill(self, store: &Store, seed: u64, bytes: u64) {
         let writers = (0..self.writers).map(|writer| {
             let backend = now(store.connector().open(&ConnectOptions::new())).unwrap();
@@ -84,7 +84,7 @@ impl Load {
         assert_eq!(data.len() as u64, last);
     }
 
-    /// Returns the size of the next value, often near one of the extremes.
+    /// Returns the size of the next value, which is often close to the smallest or the largest size.
     fn value(self, random: &mut Random) -> u64 {
         let largest = self.largest_value();
         match random.below(4) {
@@ -113,7 +113,7 @@ fn set(at: &ZnodePath, size: u64) -> Request {
     }
 }
 
-/// Fills the log a hundred times with each durability.
+/// Fills the log a hundred times in each durability class.
 fn fill_with(segments: (u64, u64), writers: u64) {
     for durability in DURABILITIES {
         let load = Load {
@@ -149,7 +149,7 @@ fn several_writers_fill_segments_that_grow() {
     fill_with(SEGMENTS[2], 4);
 }
 
-/// The segments of an earlier run (current, prepared and spare ones) have other sizes.
+/// The current, prepared and spare segments of the earlier run have other sizes.
 #[test]
 fn a_log_goes_on_with_other_sizes_and_another_durability_after_a_restart() {
     for seed in seeds(scaled(4)) {
@@ -167,7 +167,7 @@ fn a_log_goes_on_with_other_sizes_and_another_durability_after_a_restart() {
     }
 }
 
-/// A store with a log that is written step by step, a session with a timeout that gives no sign of life, and one
+/// A store whose log is written step by step. It has a session with a timeout that gives no sign of life, and a session
 /// without a timeout.
 struct Silence {
     disk: SimDisk,
@@ -192,7 +192,7 @@ impl Silence {
         }
     }
 
-    /// Writes the log's queue, and returns the answer to the request.
+    /// Sends a request, writes the log's queue, and returns the answer.
     fn ask(&mut self, request: Request) -> Result<()> {
         let response = self.writer.submit(request);
         self.write_all();
@@ -211,7 +211,7 @@ impl Silence {
             .collect()
     }
 
-    /// Returns how many deletes were accepted.
+    /// Deletes znodes until a delete is refused. Returns how many deletes were accepted.
     fn delete_while_accepted(&mut self, nodes: &[ZnodePath]) -> usize {
         let delete = |path: &ZnodePath| Request::Delete {
             path: path.clone(),
@@ -228,7 +228,7 @@ impl Silence {
         self.silent.status().state() == SessionState::Expired
     }
 
-    /// Forbids making more segments.
+    /// Makes the disk full, so that the log can make no more segments.
     fn forbid_growth(&self) {
         let full = Faults {
             room_bytes: Some(0),
@@ -249,7 +249,7 @@ impl Silence {
     }
 }
 
-/// Refused writes must not keep dead sessions alive, even if deletes have taken the rest of the room.
+/// Dead sessions must expire while writes are refused, even if deletes have used up the rest of the room.
 #[test]
 fn sessions_expire_however_often_the_log_was_filled() {
     let mut store = Silence::new();
@@ -269,7 +269,7 @@ fn sessions_expire_while_the_disk_is_full() {
     assert!(store.is_expired());
 }
 
-/// A server reports by this that it is not ready.
+/// A server uses this to report that it is not ready.
 #[test]
 fn a_full_disk_admits_no_session_until_it_has_room_again() {
     let mut store = Silence::new();
@@ -304,7 +304,7 @@ fn a_failed_log_admits_no_session() {
     assert!(failed, "{refused:?}");
 }
 
-/// Deletes have a reserve, and leave part of it for ending dead sessions.
+/// Deletes may use a reserve, but part of it is kept for ending dead sessions.
 #[test]
 fn sessions_expire_while_the_disk_is_too_full_for_deletes() {
     let mut store = Silence::new();
@@ -315,7 +315,7 @@ fn sessions_expire_while_the_disk_is_too_full_for_deletes() {
     assert!(store.is_expired());
 }
 
-/// Several wait together, and leave as much as possible unused at the ends of segments.
+/// Several writes wait together. Their sizes leave as much room as possible unused at the ends of segments.
 #[test]
 fn accepted_writes_fit_on_a_full_disk() {
     for seed in seeds(scaled(40)) {
@@ -343,7 +343,8 @@ fn accepted_writes_fit_on_a_full_disk() {
     }
 }
 
-/// Its answers do not wait for the disk, but the client waits for each of them, and none is a refusal.
+/// The answers do not wait for the disk. The client waits for each answer before it sends the next request, and no
+/// answer is a refusal.
 #[test]
 fn a_client_whose_writes_die_with_its_session_cannot_outrun_the_disk() {
     let load = Load {
@@ -388,8 +389,8 @@ async fn answer(client: &Connection, request: Request) -> Result<CoreReply> {
     }
 }
 
-/// Batches of the largest size leave the most unused at the end of a segment. All wait together, when the unused rest
-/// is not known yet.
+/// Batches of the largest size leave the most room unused at the end of a segment. All writes wait together, before the
+/// log knows how much room remains unused.
 #[test]
 fn accepted_writes_fit_behind_the_largest_batches() {
     let (almax_full, largest) = (7_900, 15_900);
@@ -407,13 +408,13 @@ fn accepted_writes_fit_behind_the_largest_batches() {
         let asked = sizes.map(|size| store.writer.submit(set(&at, size)));
         let asked: Vec<_> = asked.collect();
         store.write_all();
-        // Panics if an accepted write has no answer because it does not fit.
+        // This panics if an accepted write gets no answer because it does not fit.
         let accepted = asked.into_iter().map(|response| now(response).is_ok());
         assert!(accepted.filter(|accepted| *accepted).count() > 1);
     }
 }
 
-/// The prepared segments may be too small for the first request.
+/// The segments that the earlier run has prepared may be too small for the first request.
 #[test]
 fn a_store_that_is_opened_with_other_sizes_takes_the_largest_request_at_once() {
     for earlier in SEGMENTS {
@@ -438,7 +439,7 @@ fn a_store_that_is_opened_with_other_sizes_takes_the_largest_request_at_once() {
     }
 }
 
-/// A client of another process that sends a burst of large writes, to a log that is written step by step.
+/// A client of another process that sends a burst of large writes. The log is written step by step.
 struct Burst {
     disk: SimDisk,
     world: World,
@@ -484,7 +485,7 @@ impl Burst {
         client.unwrap()
     }
 
-    /// Forbids more segments, and writes until the smallest write is refused.
+    /// Makes the disk full, and writes until even the smallest write is refused.
     fn fill_disk(&mut self) {
         let full = Faults {
             room_bytes: Some(0),
@@ -503,7 +504,8 @@ impl Burst {
         }
     }
 
-    /// Sends the requests that the store takes, and receives what may leave. Returns true if anything was done.
+    /// Sends the requests that the store accepts, and receives the messages that may leave. Returns true if anything
+    /// was sent or received.
     fn go_on(&mut self) -> bool {
         let sent = self.client.submit(&mut self.asks);
         let mut said = VecDeque::new();
@@ -518,7 +520,7 @@ impl Burst {
         sent > 0 || self.answers.len() > before
     }
 
-    /// Continues until everything is answered. The log writes whenever the client has to wait.
+    /// Continues until all requests are answered. The log writes whenever the client has to wait.
     fn finish(&mut self) {
         while self.answers.len() <= Self::WRITES {
             while self.go_on() {}
@@ -594,7 +596,7 @@ fn has_ended(client: &Connection) -> bool {
     client.outbox().is_cut().is_some()
 }
 
-/// Part of the room is reserved for the ends of sessions, which are transactions.
+/// Part of the log's room is reserved for the ends of sessions, because they are transactions.
 #[test]
 fn a_session_ends_with_its_process_on_a_full_disk() {
     let mut burst = Burst::new(Durability::Fsync);
@@ -603,7 +605,7 @@ fn a_session_ends_with_its_process_on_a_full_disk() {
     assert!(has_ended(&burst.client));
 }
 
-/// The ends of many sessions use up that reserve.
+/// The ends of many sessions use up the reserve.
 #[test]
 fn a_session_whose_process_has_exited_waits_for_room_and_not_for_its_timeout() {
     let mut burst = Burst::new(Durability::Fsync);
@@ -669,7 +671,7 @@ fn a_server_answers_a_burst_of_large_writes() {
 #[cfg(feature = "server")]
 const BURST_WRITES: i32 = 100;
 
-/// Returns a handshake, and creates of large znodes.
+/// Returns the frames of a handshake and of creates of large znodes.
 #[cfg(feature = "server")]
 fn burst_of_frames(client: u8) -> Vec<u8> {
     use crate::wire::put_frame;
@@ -689,7 +691,7 @@ fn burst_of_frames(client: u8) -> Vec<u8> {
             to.extend_from_slice(&1_i32.to_be_bytes());
             put(to, format!("/n-{client}-{xid}").as_bytes());
             put(to, &[b'd'; 9_000]);
-            // One entry: all rights, for every client.
+            // An access control list with one entry, which gives every client all rights.
             to.extend_from_slice(&1_i32.to_be_bytes());
             to.extend_from_slice(&31_i32.to_be_bytes());
             put(to, b"world");

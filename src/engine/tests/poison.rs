@@ -1,4 +1,4 @@
-//! A failing disk under a store with its threads, and a full disk.
+//! Stores on a failing disk, with the log's own threads, and on a full disk.
 
 use std::sync::mpsc;
 
@@ -128,7 +128,7 @@ fn a_disk_that_is_full_from_the_start_is_said_to_be() {
     assert!(World::open_with_threads(Boot::new(&disk), &options(&clock)).is_ok());
 }
 
-/// The log's thread wakes tasks that wait for the log. They may have the last handle to the store.
+/// The log's thread wakes tasks that wait for the log. One of these tasks may drop the last handle to the store.
 #[test]
 fn the_last_handle_may_go_in_the_thread_of_the_log() {
     let disk = SimDisk::new();
@@ -164,7 +164,7 @@ impl Drop for Ends {
     }
 }
 
-/// In a store that was closed in order, everything counts, so a change of any bit is noticed or changes nothing.
+/// After a clean close, every byte of the log must be correct. So a changed bit is either noticed or has no effect.
 #[test]
 fn a_changed_bit_is_noticed_or_harmless() {
     let disk = SimDisk::new();
@@ -178,7 +178,7 @@ fn a_changed_bit_is_noticed_or_harmless() {
         let size = disk.content(&name).unwrap().len() as u64;
         for _ in 0..scaled(60) {
             let copy = disk.copy();
-            // Where something is written, not in the empty space behind it.
+            // Change a bit in the written part of the file, not in the empty space behind it.
             copy.flip(&name, random.below(size.min(5_000)), 1 << random.below(8));
             let clock = Clock::new_virtual();
             match World::open(Boot::new(&copy), &options(&clock)) {
@@ -193,7 +193,8 @@ fn a_changed_bit_is_noticed_or_harmless() {
     }
 }
 
-/// A client that gets an error tries again. If it were accepted then, its process would be wrong after a restart.
+/// A client that gets an error tries again. If the second attempt succeeded without a write, the wrong process would be
+/// recorded after a restart.
 #[test]
 fn a_process_that_cannot_be_recorded_is_refused_at_the_next_try_as_well() {
     let disk = SimDisk::new();

@@ -1,5 +1,6 @@
-//! Sessions of other processes across restarts, copies and changes of durability. No acknowledged release is undone in
-//! a session that continues, and no session is admitted while a client may believe in an ended one.
+//! Sessions of other processes across restarts, copies and changes of the durability class. If a session continues,
+//! none of its acknowledged releases is undone. No session is admitted while a client may still believe in a session
+//! that was ended.
 
 use super::bench::*;
 use super::world::*;
@@ -16,13 +17,13 @@ const ALL: [Durability; 3] = [
     Durability::None,
 ];
 
-/// The classes in which a kill may undo acknowledged writes of sessions.
+/// The durability classes in which a kill may undo acknowledged writes of sessions.
 const LAX: [Durability; 2] = [Durability::DelayedRestart, Durability::None];
 
-/// Exceeds the longest timeout that the store of a [`Bench`] grants, plus its margin.
+/// The longest timeout that the store of a [`Bench`] grants, plus the margin of a pause.
 const LONGEST_PAUSE: Duration = Duration::from_millis(40_400);
 
-/// The pause after sessions with [`TIMEOUT`].
+/// Length of the pause after a run whose sessions had the timeout [`TIMEOUT`].
 const PAUSE: Duration = Duration::from_millis(10_100);
 
 impl Bench {
@@ -32,7 +33,7 @@ impl Bench {
     }
 }
 
-/// Opens a session, and writes until its client knows of it.
+/// Opens a session, and writes the log until the client knows about the session.
 fn entered(world: &mut World, remote: &Remote, timeout: Duration) -> Connection {
     let mut opening = Box::pin(remote.open(timeout, LIMIT));
     if let Poll::Ready(opened) = poll(&mut opening) {
@@ -42,7 +43,7 @@ fn entered(world: &mut World, remote: &Remote, timeout: Duration) -> Connection 
     now(opening).unwrap()
 }
 
-/// A session with the ephemeral znode `/held`, both in the log.
+/// Opens a session with the ephemeral znode `/held`. The log has both.
 fn holder(world: &mut World, remote: &Remote, timeout: Duration) -> Connection {
     let connection = entered(world, remote, timeout);
     ask(&connection, create("/held", CreateMode::Ephemeral));
@@ -150,7 +151,7 @@ fn a_pause_that_is_over_is_not_made_again() {
         let remote = world.store.attach().unwrap();
         bench.clock.advance(PAUSE);
         if enters {
-            // Killed, but this run has kept everything that it acknowledged.
+            // The process was killed, but the log has everything that this run has acknowledged.
             assert!(admits(&mut world, &remote));
             drop((world, remote));
         } else {
@@ -194,7 +195,7 @@ fn a_crash_after_a_change_of_durability_waits_for_the_sessions_of_before() {
     }
 }
 
-/// A client believes in its session for its timeout, even if the server is killed.
+/// A client believes in its session until its timeout has passed, even if the server is killed.
 #[test]
 fn a_restart_waits_for_every_timeout_that_a_client_was_told() {
     for durability in ALL {
@@ -210,7 +211,7 @@ fn a_restart_waits_for_every_timeout_that_a_client_was_told() {
         drop((world, remote, short));
 
         let world = bench.open();
-        // Its timer starts here.
+        // Opening a session starts the timer of the pause.
         drop(poll(
             &mut world.store.connector().open(&ConnectOptions::new()),
         ));
@@ -220,7 +221,8 @@ fn a_restart_waits_for_every_timeout_that_a_client_was_told() {
     }
 }
 
-/// With `None` no answer waits for the log, except for the timeout that a restart must know.
+/// With `Durability::None`, no answer waits for the log. The only exception is the answer with a longer timeout,
+/// because a restart must know this timeout.
 #[test]
 fn a_client_is_told_of_a_longer_timeout_when_the_log_has_it() {
     for durability in ALL {
@@ -265,7 +267,8 @@ fn a_lower_limit_of_timeouts_does_not_shorten_the_pause() {
     assert!(admits(&mut world, &remote));
 }
 
-/// The original may have continued. It may have released locks that the copy has, and granted longer timeouts.
+/// The original store may have continued to run. It may have released locks that are still in the copy, and it may have
+/// granted longer timeouts.
 #[test]
 fn a_copy_has_no_sessions_and_admits_none_while_those_of_the_original_are_believed() {
     for durability in ALL {
@@ -283,7 +286,7 @@ fn a_copy_has_no_sessions_and_admits_none_while_those_of_the_original_are_believ
                 disk: original.disk.copy(),
                 ..original
             };
-            // The first opening makes the copy a separate store, and is killed.
+            // The first opening turns the copy into a separate store, and is then killed.
             for _ in 0..2 {
                 let mut world = copy.open();
                 let remote = world.store.attach().unwrap();
@@ -300,7 +303,7 @@ fn a_copy_has_no_sessions_and_admits_none_while_those_of_the_original_are_believ
     }
 }
 
-/// Longer timeouts may have been granted after the backup.
+/// The original store may have granted longer timeouts after the backup.
 #[test]
 fn a_restored_store_waits_for_every_timeout_that_was_allowed() {
     let folder = TempFolder::new();
@@ -319,7 +322,7 @@ fn a_restored_store_waits_for_every_timeout_that_was_allowed() {
     drop((store, remote, connection));
     log::backup::restore(&backup, &restored).unwrap();
 
-    // The first start is closed in order during the pause.
+    // During the pause, the first start is closed cleanly.
     for longest in [TIMEOUT, TIMEOUT / 2] {
         let store = opened(&restored, longest);
         clock.advance(LONGEST_PAUSE - TIMEOUT / 100);
@@ -332,7 +335,7 @@ fn a_restored_store_waits_for_every_timeout_that_was_allowed() {
     assert!(taken_up(&remote, id, password).is_none());
 }
 
-/// The longest timeout that the protocol can state, plus its margin.
+/// The longest timeout that the protocol can express, plus the margin of a pause.
 const ALL_TIMEOUTS: Duration = Duration::from_millis(i32::MAX as u64 / 100 * 102);
 
 #[test]
@@ -429,7 +432,7 @@ fn use_up(world: &World, count: i64) -> Zxid {
     last
 }
 
-/// Of the zxids of sessions of this process, the log knows only the reserved epochs.
+/// The log contains no zxids of sessions of this process. It contains only the reserved epochs.
 #[test]
 fn zxids_do_not_go_back_after_a_store_has_used_up_its_epoch() {
     let bench = Bench::new(Durability::Fsync);
@@ -450,7 +453,7 @@ fn zxids_do_not_go_back_after_a_store_has_used_up_its_epoch() {
     assert!(next > last, "{next} after {last}");
 }
 
-/// A restored store may start late in an epoch.
+/// A restored store may start near the end of an epoch.
 #[test]
 fn zxids_do_not_go_back_after_a_restored_store_has_used_up_the_rest_of_an_epoch() {
     const EPOCH_MS: i64 = 4096;
@@ -471,8 +474,8 @@ fn zxids_do_not_go_back_after_a_restored_store_has_used_up_the_rest_of_an_epoch(
     assert!(next > last, "{next} after {last}");
 }
 
-/// Zxids are exhausted in the year 2109, or by a backup with a forged header. If a restored store can be opened,
-/// everything that it then writes can be read.
+/// The zxids will be exhausted in the year 2109, and a backup with a forged header can exhaust them earlier. If a
+/// restored store can be opened, everything that it writes after that can be read.
 #[test]
 fn a_store_at_the_end_of_all_zxids_is_refused_before_it_is_written() {
     const END_MS: i64 = 1 << 42;
@@ -481,7 +484,7 @@ fn a_store_at_the_end_of_all_zxids_is_refused_before_it_is_written() {
     let backup = SimDisk::new();
     backup::backup_on(&bench.disk, &backup, bench.clock.unix_ms()).unwrap();
     let (mut opened, mut refused) = (0, 0);
-    // Within the last five days.
+    // The clock is within the last five days of the zxids.
     for epochs in [100_000, 4_100, 4_098, 4_097, 4_096, 4_095, 4_094, 1] {
         let restored = SimDisk::new();
         let now_ms = END_MS - (epochs << 12);
@@ -529,7 +532,7 @@ fn with_delayed_restart_nothing_waits_for_what_dies_with_a_session() {
     let mut world = bench.open();
     let remote = world.store.attach().unwrap();
     let _first = opened(&mut world, &remote);
-    // The longest timeout is on the disk, so another of that length does not wait.
+    // The longest timeout is on the disk, so another session with the same timeout does not wait.
     let second = now(remote.open(TIMEOUT, LIMIT)).unwrap();
     ask(&second, create("/e", CreateMode::Ephemeral));
     answer(&second).unwrap().unwrap();
@@ -569,7 +572,7 @@ fn with_delayed_restart_no_session_enters_after_a_crash_until_the_longest_timeou
             write_all(&mut world);
             drop(now(remotes).unwrap());
         }
-        // Killed again.
+        // The process is killed again.
     }
 }
 
@@ -588,8 +591,8 @@ fn with_delayed_restart_all_may_enter_at_once_after_an_end_in_order() {
     assert!(taken_up(&remote, id, password).is_some());
 }
 
-/// The store may be full of sessions from before the restart whose clients are gone. Then no new session or request
-/// sets the alarm.
+/// The store may be full of sessions from before the restart whose clients no longer exist. In that case, no new
+/// session and no request sets the alarm.
 #[test]
 fn sessions_that_nobody_takes_up_after_a_restart_end_without_a_request() {
     let bench = Bench::new(Durability::Fsync);

@@ -1,4 +1,4 @@
-//! The end of sessions of other processes on a server that is late (rule 14).
+//! Expiry of the sessions of other processes on a server that was late (rule 14).
 
 use super::*;
 use crate::engine::connection::{Connection, SessionRequest};
@@ -7,7 +7,7 @@ use crate::engine::remote::Remote;
 const TIMEOUT: Duration = Duration::from_secs(10);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A session that was just touched. Its deadline is after 12 s, the timeout plus the rest of a tick.
+/// Opens a session. Its deadline is after 12 s, which is the timeout plus the rest of a tick.
 fn served() -> (Clock, Store, Remote, Connection) {
     let (store, clock) = virtual_store();
     clock.advance(SECOND);
@@ -16,7 +16,7 @@ fn served() -> (Clock, Store, Remote, Connection) {
     (clock, store, remote, connection)
 }
 
-/// The same without a connection.
+/// Opens such a session, and drops its connection.
 fn left() -> (Clock, Store, SessionId) {
     let (clock, store, _, connection) = served();
     (clock, store, connection.id())
@@ -49,7 +49,7 @@ fn rule_14_a_stop_of_the_server_moves_a_deadline_by_as_much() {
 #[test]
 fn rule_14_stops_move_a_deadline_by_the_timeout_at_most() {
     let (clock, store, session) = left();
-    // For four fifths of the time the store does nothing.
+    // The store is stalled for four fifths of the time.
     for _ in 0..20 {
         clock.stall(SECOND);
         clock.advance(SECOND / 4);
@@ -90,7 +90,7 @@ fn rule_14_a_sign_of_life_that_is_read_late_counts() {
     assert!(lives(&store, connection.id()));
 }
 
-/// Its task does not run, so it is unknown whether the client has sent anything.
+/// The connection's task does not run, so the store cannot know whether the client has sent anything.
 #[test]
 fn rule_14_a_connection_that_has_no_turn_keeps_its_session_for_a_timeout_at_most() {
     let (clock, store, _, connection) = served();
@@ -112,7 +112,8 @@ fn a_stop_changes_nothing_for_sessions_of_the_store_s_own_process() {
     assert_eq!(session.status().state(), SessionState::Expired);
 }
 
-/// Its second request is handled when the log has the first. It was sent in time, and only the server's log is late.
+/// The client's second request is handled only when the log has the first. The client sent it in time, and only the
+/// server's log is late.
 #[cfg(feature = "server")]
 #[tokio::test]
 async fn rule_14_a_client_whose_requests_wait_for_the_log_keeps_its_session() {

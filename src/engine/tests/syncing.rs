@@ -12,7 +12,7 @@ use crate::log::disk::{Disk, DiskFile, FileIdentity};
 use crate::log::{Boot, SimDisk};
 use crate::model::protocol::{Condition, Create, Op, Request};
 
-/// A disk whose file syncs wait while they are held back.
+/// A disk whose file syncs block while the test holds them back.
 #[derive(Clone, Default)]
 struct SlowDisk {
     disk: SimDisk,
@@ -21,7 +21,7 @@ struct SlowDisk {
 
 #[derive(Default)]
 struct Syncs {
-    /// True while syncs are held back, and the number of waiting ones.
+    /// True while syncs are held back, and the number of syncs that wait.
     state: Mutex<(bool, usize)>,
     changed: Condvar,
 }
@@ -137,7 +137,7 @@ fn is_pending<F: Future + Unpin>(future: &mut F) -> bool {
 
 fn store_on(slow: &SlowDisk) -> Store {
     let disk: Arc<dyn Disk> = Arc::new(slow.clone());
-    // One segment is enough, so that no other is prepared and synced.
+    // One segment is enough for the test, so that no other segment is prepared and synced.
     let options = StoreOptions::new().segment_bytes(1 << 20, 1 << 20);
     let engine = file::open_disk(&disk, "file:/sim".into(), &options, Arc::new(()));
     Store(engine.unwrap())
@@ -164,7 +164,7 @@ fn answers_that_show_a_write_wait_for_its_sync_and_others_leave_at_once() {
         is_pending(&mut watcher),
         is_pending(&mut seen),
         is_pending(&mut after_it),
-        // It shows that the znode exists.
+        // The refusal shows that the znode exists.
         is_pending(&mut refused),
     ];
     let third = connect();
@@ -223,7 +223,7 @@ fn a_condition_that_holds_waits_for_the_write_that_it_shows() {
         mode: CreateMode::Ephemeral,
         acl: Acl::open(),
     });
-    // Each on a separate session, because the answers of one session keep their order.
+    // Send each request in a separate session, because the answers to one session keep their order.
     let waits = [
         vec![is("/number", "5")],
         vec![version("/number", 1)],
@@ -257,10 +257,11 @@ fn a_condition_that_holds_waits_for_the_write_that_it_shows() {
     wait(made).unwrap();
 }
 
-/// Much longer than any write has to wait, even on a busy machine.
+/// Longer than any write takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// No answer waits for a container of this process. It must still reach the disk if nothing else is written.
+/// No answer waits for the creation of a container by this process. The container must reach the disk even if nothing
+/// else is written.
 #[test]
 fn a_write_that_no_answer_waits_for_is_durable_on_an_idle_store() {
     for durability in [Durability::Fsync, Durability::DelayedRestart] {

@@ -1,4 +1,4 @@
-//! Wakers are user code. They may panic, and everything that they own is dropped with them.
+//! Wakers are user code. A waker may panic, and dropping a waker drops everything that it owns.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
@@ -25,7 +25,7 @@ impl Wake for Noted {
     }
 }
 
-/// A waker that runs something when it is dropped, like a task's waker that owns other futures.
+/// A waker that runs a closure when it is dropped, like a task's waker that owns other futures.
 struct OnDrop<F: FnMut() + Send>(parking_lot::Mutex<F>);
 
 impl<F: FnMut() + Send + 'static> OnDrop<F> {
@@ -84,7 +84,7 @@ fn a_panicking_waker_does_not_stop_expiry() {
     now(short.create(&held, "", CreateMode::Ephemeral)).unwrap();
     let (_, mut watcher) = now(watching.watch_exists(&held)).unwrap();
     assert!(poll_with(&mut watcher, &Waker::from(Arc::new(Panics))).is_pending());
-    // Sessions with unanswered requests get no new proof of life.
+    // Mark the sessions as closing, so that no heartbeat keeps them alive.
     short.status().set_closing();
     long.status().set_closing();
     for _ in 0..20 {
@@ -105,7 +105,7 @@ fn a_waker_dropped_by_a_state_stream_may_drop_another() {
         assert!(poll(&mut Box::pin(stream.next())).is_pending());
         assert!(poll_with(&mut Box::pin(stream.next()), &waker).is_pending());
         drop(waker);
-        // Replaces the waker.
+        // This poll replaces the waker, which is dropped.
         assert!(poll(&mut Box::pin(stream.next())).is_pending());
         let mut other = Some(session.states());
         let waker = OnDrop::waker(move || drop(other.take()));
@@ -164,7 +164,7 @@ mod logged {
             let session = client.session().await.unwrap();
             let mut panics = session.create(&path("/one"), "", CreateMode::Persistent);
             let _ = poll_with(&mut panics, &Waker::from(Arc::new(Panics)));
-            // Its answer arrives when the first one's waker is called, or later.
+            // The answers to these requests arrive when the waker of the first request is called, or later.
             for name in ["/two", "/three"] {
                 let created = session.create(&path(name), "", CreateMode::Persistent);
                 created.await.unwrap();

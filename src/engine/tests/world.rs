@@ -30,18 +30,19 @@ struct Kept {
 
 type Image = BTreeMap<String, Kept>;
 
-/// History of the store over all its runs.
+/// The history of a store over all its runs.
 #[derive(Default)]
 pub(super) struct Past {
     /// The persistent znodes after each transaction that changed them, by zxid.
     images: Vec<(Zxid, Image)>,
-    /// Transactions that nothing showing them may run ahead of.
+    /// Transactions that are logged synchronously. No answer or event that shows one of them may leave before the log
+    /// has it.
     surely: BTreeSet<Zxid>,
-    /// The last of them that each path showed. Children are at `path/`.
+    /// The last of these transactions that each path showed. The entry for the children of a path is at `path/`.
     changed: BTreeMap<String, Zxid>,
-    /// Everything up to here must survive, because it was acknowledged or seen.
+    /// All transactions up to this zxid must survive, because they were acknowledged or seen.
     pub(super) must: Zxid,
-    /// The last zxid given out.
+    /// The last zxid that the store has used.
     last: Zxid,
     /// The sequential znodes with an acknowledged create.
     pub(super) numbered: BTreeSet<String>,
@@ -69,23 +70,23 @@ struct Pending {
 
 #[derive(Clone, Default)]
 struct Asked {
-    /// The last zxid once it was submitted.
+    /// The last zxid right after the request was submitted.
     after: Zxid,
-    /// Everything up to here must survive once it is answered, whether it succeeds or not.
+    /// All transactions up to this zxid must survive once the request is answered, whether it succeeds or not.
     floor: Zxid,
     watched: Option<Spot>,
-    /// True if it creates a persistent sequential znode.
+    /// True if the request creates a persistent sequential znode.
     is_numbered: bool,
 }
 
 struct Watching {
     watcher: Watcher,
     spot: Spot,
-    /// The last zxid when it was armed.
+    /// The last zxid when the watch was armed.
     armed: Zxid,
 }
 
-/// A watched place: a znode, or its children if it ends with a slash.
+/// A watched place, which is a znode, or its children if the text ends with a slash.
 type Spot = String;
 
 pub(super) fn wait<F: Future>(future: F) -> F::Output {
@@ -109,7 +110,7 @@ impl World {
         })
     }
 
-    /// The same with the log's own threads.
+    /// Opens a store whose log is written by its own threads.
     pub(super) fn open_with_threads(boot: Boot, options: &StoreOptions) -> Result<Self> {
         let disk: Arc<dyn Disk> = Arc::new(boot.clone());
         let engine = file::open_disk(&disk, "file:/sim".into(), options, Arc::new(()))?;
@@ -160,7 +161,7 @@ impl World {
 }
 
 impl Past {
-    /// Compares the recovered content with the expected one, and continues from it.
+    /// Compares the recovered content with the expected content, and continues with the recovered content.
     pub(super) fn check(&mut self, world: &World) {
         let image = world.image();
         let found = self.images.iter().rposition(|(_, known)| *known == image);
@@ -186,7 +187,7 @@ impl Past {
         self.begin(world);
     }
 
-    /// Notes that the store was closed in order.
+    /// Notes that the store was closed cleanly, so everything must survive.
     pub(super) fn closed(&mut self) {
         self.must = self.last;
     }
@@ -235,14 +236,14 @@ impl Past {
     }
 }
 
-/// Returns the spot of the children that a path belongs to.
+/// Returns the spot for the children of the path's parent.
 fn children_of(path: &str) -> Spot {
     let (parent, _) = path.rsplit_once('/').expect("no root");
     format!("{}/", if parent.is_empty() { "/" } else { parent })
 }
 
 impl World {
-    /// Submits a request of a session. `touched` are the znodes that the answer may show.
+    /// Submits a request in a session. `touched` are the znodes that the answer may show.
     pub(super) fn ask(
         &self,
         past: &mut Past,
@@ -259,7 +260,7 @@ impl World {
         let is_sync = matches!(request, Request::Sync { .. });
         let watched = watched(&request);
         let is_numbered = matches!(&request, Request::Create(create)
-            // A container that is created again counts from 0.
+            // Numbers below `/c` are not unique, because a container that is created again counts from 0.
             if create.mode == CreateMode::PersistentSequential && !create.path.as_str().starts_with("/c"));
         let surely = past.surely.len();
         let response = self.sessions[of].backend.submit(request);
@@ -281,13 +282,13 @@ impl World {
         })
     }
 
-    /// Lets time pass, and notes what timers change.
+    /// Lets time pass, and notes the changes that timers make.
     pub(super) fn pass(&self, past: &mut Past, time: Duration) {
         self.clock.advance(time);
         past.note(self);
     }
 
-    /// Takes the replies and events that have arrived. Panics if one is too early or too late.
+    /// Takes the replies and events that have arrived. Panics if a reply or an event is too early or too late.
     pub(super) fn listen(&mut self, past: &mut Past) {
         for asker in &mut self.sessions {
             asker.listen(past);
@@ -302,9 +303,9 @@ impl Asker {
         self.pending.push(asking.0);
     }
 
-    /// Replies keep the order of their requests, and an event precedes the replies to later requests.
+    /// Checks that replies have the order of their requests, and that an event precedes the replies to later requests.
     fn listen(&mut self, past: &mut Past) {
-        // Latest first, because all before it must be ready, too.
+        // Poll the latest reply first, because if it is ready, all earlier replies must be ready, too.
         let polled = self.pending.iter_mut().rev();
         let replies: Vec<_> = polled.map(|pending| poll(&mut pending.response)).collect();
         let mut replies: Vec<_> = replies.into_iter().rev().collect();
@@ -354,7 +355,7 @@ impl Asker {
         self.pending.len()
     }
 
-    /// Checks that all outstanding waits end with the failure of the store.
+    /// Checks that all replies and events that are still pending end with the failure of the store.
     pub(super) fn check_end(&mut self) {
         for pending in &mut self.pending {
             let reply = poll(&mut pending.response);
@@ -376,7 +377,7 @@ impl Asker {
     }
 }
 
-/// Returns true if a request was refused before its znodes were examined.
+/// Returns true if a request was refused before the store examined its znodes.
 fn says_nothing(reply: &Result<Reply>) -> bool {
     matches!(
         reply,
@@ -384,7 +385,7 @@ fn says_nothing(reply: &Result<Reply>) -> bool {
     )
 }
 
-/// Takes the events that have arrived. Events of changes seen by now must have.
+/// Takes the events that have arrived. All events of changes up to `seen` must have arrived.
 fn take_events(watchers: &mut Vec<Watching>, past: &mut Past, seen: Zxid) {
     watchers.retain_mut(|watching| {
         let due = past.changed(&watching.spot);
