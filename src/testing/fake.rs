@@ -32,7 +32,7 @@ pub(super) struct Tree {
     once: Vec<(SessionId, String, oneshot::Sender<Result<WatchedEvent>>)>,
     lasting: Vec<(SessionId, String, EventSender)>,
     zxid: i64,
-    /// Requests carried out, as `session kind path`.
+    /// The requests carried out, each in the form `session kind path`.
     pub(super) log: Vec<String>,
     /// True while replies wait for [`Fake::release`].
     pub(super) slow: bool,
@@ -164,7 +164,7 @@ fn finish(tree: &Mutex<Tree>, status: &SessionStatus, state: SessionState) {
     fired.send();
 }
 
-/// Fired watches, sent once the tree is unlocked.
+/// Watches that have fired. Their events are sent after the tree is unlocked.
 #[derive(Default)]
 struct Fired {
     once: Vec<(oneshot::Sender<Result<WatchedEvent>>, WatchedEvent)>,

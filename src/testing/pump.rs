@@ -39,7 +39,7 @@ pub(super) struct Pump {
     paused: Option<Option<BootInstant>>,
     /// Commands about the connection that were given during a pause. The client notices them when it resumes.
     unnoticed: Vec<Command>,
-    /// Time of the last message to the store, if the client is silent now.
+    /// Time at which the client stopped sending anything. `None` while it is not silent.
     silent_since: Option<BootInstant>,
     /// The request to end the session, while the store carries it out.
     expiring: Option<BoxFuture<Result<()>>>,

@@ -1,4 +1,4 @@
-//! The wrapper over a minimal store ([`Fake`]).
+//! Tests of the fault wrapper over a minimal store ([`Fake`]).
 
 mod answers;
 mod outages;
@@ -36,7 +36,7 @@ impl World {
         Self::with(Plan::calm())
     }
 
-    /// A broken connection is back after 10 ms.
+    /// Returns a world in which a broken connection is restored after 10 ms.
     fn lossy() -> Self {
         Self::with(Plan::calm().outages(10 * MS..10 * MS))
     }
@@ -93,7 +93,7 @@ fn kind_of(event: Option<Result<crate::WatchedEvent>>) -> Option<EventKind> {
     event.map(|event| event.unwrap().kind)
 }
 
-/// For work that wakes itself.
+/// Polls `work` until it is ready. For work that wakes itself.
 fn block_on<T>(work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     loop {

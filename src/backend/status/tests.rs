@@ -13,12 +13,12 @@ use crate::runtime::clock::Clock;
 
 const ID: SessionId = SessionId(7);
 
-/// Nine tenths are 18 s, a fifth 4 s.
+/// A lease ends nine tenths (18 s) after its last proof. A grant needs a fifth (4 s).
 const TIMEOUT: Duration = Duration::from_secs(20);
 const SECOND: Duration = Duration::from_secs(1);
 const INSTANT: Duration = Duration::from_nanos(1);
 
-/// A session at a single server, opened now.
+/// Returns the status of a session at a single server that is opened now.
 fn served(clock: &Clock) -> Arc<SessionStatus> {
     status(clock, Some(TIMEOUT), false)
 }
@@ -118,7 +118,7 @@ fn a_lease_is_valid_until_its_end_and_may_grant_until_a_fifth_before() {
     assert!(!lease.is_valid() && !lease.may_grant());
 }
 
-/// A lock may have passed to another session and back in the gap.
+/// During the gap, another session may have held the lock and released it again.
 #[test]
 fn a_lease_that_has_ended_stays_ended_and_the_next_one_is_valid() {
     let clock = Clock::new_virtual();
@@ -314,7 +314,7 @@ fn clean_ups_are_counted_and_waited_for() {
     status.end_cleanup();
 }
 
-/// Often enough that some waits start before the clean-up ends.
+/// The test runs often enough that some waits start before the clean-up ends.
 #[test]
 fn the_last_clean_up_wakes_those_that_wait() {
     for _ in 0..500 {

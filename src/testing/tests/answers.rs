@@ -1,4 +1,4 @@
-//! Delivery of requests and replies, and its order.
+//! The delivery of requests and replies, and their order.
 
 use super::*;
 
@@ -53,7 +53,7 @@ fn a_garbled_reply_leaves_the_request_done_and_the_connection_up() {
     assert!(matches!(garbled, Error::Protocol(_)), "{garbled}");
     assert_eq!(world.fake.nodes(), ["/a"]);
     assert_eq!(session.state(), SessionState::Connected);
-    // A refusal by the store is not garbled.
+    // If the store refuses the request, the refusal is not garbled.
     world.store.garble_reply(&client, RequestKind::Create);
     let refused = now(create(&session, "/a")).unwrap().unwrap_err();
     assert_eq!(refused, Error::NodeExists { path: "/a".into() });
@@ -171,7 +171,7 @@ fn an_event_is_there_before_any_later_reply() {
     world.store.delay_replies(&client, Duration::ZERO);
     let mut later = watching.exists(&path("/a"));
 
-    // The earlier reply holds back the event, and the event the later reply.
+    // The earlier reply holds back the event, and the event holds back the later reply.
     world.advance(15 * MS);
     assert_eq!(peek(&mut earlier).unwrap(), Ok(None));
     assert!(peek(&mut watcher).is_none());

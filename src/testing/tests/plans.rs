@@ -51,7 +51,7 @@ fn a_seed_replays() {
     assert_ne!(story(1), story(2));
 }
 
-/// A request answered with success was also carried out.
+/// If a request is answered with success, the store has carried it out.
 #[test]
 fn after_all_faults_every_request_is_answered() {
     for seed in crate::testing::seeds(300) {
