@@ -273,7 +273,7 @@ impl LeaseState {
         self.lapses += u64::from(had_ended && !self.has_ended(now));
     }
 
-    /// Returns the shortest time between the answer to a write and the sending of a write that proves it.
+    /// Returns the time that must pass between the answer to a write and the sending of a later write that proves it.
     fn witness_delay(&self) -> Duration {
         // The leader pings every half tick, and a server's shortest timeout is two ticks by default. So a quarter of
         // the timeout also contains a ping. The follower's answer to this ping reaches the leader before the write,

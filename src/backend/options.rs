@@ -133,9 +133,9 @@ impl ConnectOptions {
     /// `zookeeper+tls://`) needs this option, because the option names the certificate authority that verifies the
     /// server. A store of this process ignores this option.
     ///
-    /// Connecting fails with [`Error::Tls`] if a certificate or key cannot be used, or if the only server of the URL
-    /// does not speak TLS, refuses the certificate, or presents an untrusted one. It fails with [`Error::Target`] in a
-    /// build without the feature `tls`.
+    /// Connecting fails with [`Error::Tls`] if a certificate or key cannot be used. It also fails with this error if
+    /// the URL has only one server, and that server does not speak TLS, refuses the client's certificate, or presents
+    /// an untrusted certificate. In a build without the feature `tls`, it fails with [`Error::Target`].
     #[must_use]
     pub fn tls(mut self, tls: ClientTls) -> Self {
         self.tls = Some(tls);

@@ -27,7 +27,8 @@ struct Slot {
     peer: Peer,
     /// The transaction that the log must have before any further message to the session leaves.
     bound: Zxid,
-    /// Dropped when the session ends or is reattached, which completes its [`Follower`](super::connection::Follower).
+    /// Sender that is dropped when the session ends or is reattached. The drop completes the session's
+    /// [`Follower`](super::connection::Follower).
     follower: Option<oneshot::Sender<()>>,
     /// The session's id, and the process whose exit ends the session.
     process: Option<Box<(SessionId, LocalProcess)>>,
@@ -91,7 +92,7 @@ impl SessionTable {
 
     /// Removes a session's connection, unless the session has another connection by now.
     pub(super) fn detach(&mut self, slot: u32, outbox: &Arc<Outbox>) {
-        // The client may have reconnected before this connection was found to be dead.
+        // The client may have reconnected before the store noticed that this connection was dead.
         if self
             .outbox(slot)
             .is_some_and(|current| Arc::ptr_eq(current, outbox))

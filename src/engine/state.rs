@@ -24,7 +24,7 @@ use crate::runtime::clock::{BootInstant, Clock};
 /// A store's content, and the receivers of its changes.
 pub(super) struct State {
     pub(super) core: Core,
-    /// Effects of the last core call, until [`collect`](Self::collect) hands them out.
+    /// Effects of the last core call, until [`collect`](Self::collect) delivers them.
     effects: Effects,
     /// Cells of the watches of this process, by watch index.
     pub(super) cells: Vec<Option<Arc<WatchCell>>>,

@@ -255,7 +255,8 @@ impl Store {
             });
             true
         });
-        // Children of a missing znode cannot be watched.
+        // The loop above counts only paths of existing znodes. Add the watched paths without a znode. All of them
+        // count, because no client can watch the children of a missing znode.
         watched.paths += self.0.state.lock().core.watched_absences();
         watched
     }

@@ -124,7 +124,8 @@ impl Traffic {
     }
 }
 
-/// Estimated bytes of the rest of a message: headers, lengths, versions, a `Stat`.
+/// Estimated number of bytes of a message in addition to names and data, such as headers, lengths, versions and a
+/// `Stat`.
 const FRAMING: usize = 64;
 
 impl AddAssign for Traffic {

@@ -170,7 +170,7 @@ fn answers_that_show_a_write_wait_for_its_sync_and_others_leave_at_once() {
     let third = connect();
     let leaves = [exists("/old"), create("/mine", CreateMode::Ephemeral)]
         .map(|request| third.submit(request).now_or_never().is_ok());
-    // Before anything can fail, because dropping the store waits for the disk.
+    // Let the syncs go before an assertion can fail, because dropping the store waits for the disk.
     slow.syncs.let_go();
 
     assert_eq!(waits, [true; 5]);
@@ -242,7 +242,7 @@ fn a_condition_that_holds_waits_for_the_write_that_it_shows() {
     ];
     let leaves = connect().multi(unrelated).now_or_never().is_ok();
     let pending = [is_pending(&mut written), is_pending(&mut made)];
-    // Before anything can fail, because dropping the store waits for the disk.
+    // Let the syncs go before an assertion can fail, because dropping the store waits for the disk.
     slow.syncs.let_go();
     assert_eq!(pending, [true; 2]);
     assert_eq!(
