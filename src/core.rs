@@ -91,15 +91,16 @@ use crate::model::types::Zxid;
 use crate::model::watch::{DeleteReason, WatchMode};
 use crate::runtime::clock::BootInstant;
 
-/// Work after which a tick leaves other due sessions to the next tick, so that requests run in between (invariant 15).
-/// A tick exceeds it by at most the znodes of one session.
+/// Units of work after which a tick stops and leaves the other due sessions to the next tick, so that requests can run
+/// between two ticks (invariant 15). A tick exceeds this limit by at most the znodes of one session.
 const TICK_WORK: u64 = 16_384;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Now {
-    /// For a [`Stat`](crate::Stat) and for a log. May be wrong where neither is seen.
+    /// Wall-clock time in milliseconds since the Unix epoch, for a [`Stat`](crate::Stat) and for the log. It may be
+    /// wrong if the change appears in neither of them.
     pub(crate) unix_ms: i64,
-    /// For deadlines. May be wrong where the session has none.
+    /// Time for deadlines. It may be wrong if the session has no timeout.
     pub(crate) moment: BootInstant,
 }
 
@@ -120,7 +121,7 @@ impl Stamp {
     }
 }
 
-/// Reply that contains keys of the watches it arms.
+/// Reply that contains the keys of the watches that it arms.
 pub(crate) type CoreReply = Reply<WatchKey, WatchKey>;
 
 #[derive(Debug)]
@@ -160,8 +161,8 @@ impl Core {
     /// Executes a request.
     ///
     /// # Errors
-    /// A refusal changes nothing, except that a session ends if its deadline has passed or it fails to prove an
-    /// identity.
+    /// A refused request changes nothing, except that the session ends if its deadline has passed or if its proof of an
+    /// identity is wrong.
     #[inline(always)] // so that the request is not copied on its way
     pub(crate) fn submit(
         &mut self,
@@ -170,7 +171,7 @@ impl Core {
         now: Now,
         effects: &mut Effects,
     ) -> Result<CoreReply> {
-        // First, because every request is a sign of life, even one that is refused below (rule 14).
+        // Admit the session first, because every request is a sign of life, even one that is refused below (rule 14).
         self.admit(session, now, effects)?;
         match request {
             Request::Create(create) => self.create(session, create, now, effects),
@@ -195,7 +196,7 @@ impl Core {
             Request::GetChildren { path, watch } => self.get_children(session, &path, watch),
             Request::Multi(ops) => self.multi(session, ops, now, effects),
             Request::MultiRead(ops) => self.multi_read(session, &ops),
-            // All earlier writes are applied already. The reply waits for the log by `shown_by`.
+            // All earlier writes are already applied. `shown_by` makes the reply wait until the log contains them.
             Request::Sync { .. } => Ok(Reply::Done),
             Request::GetEphemerals { prefix } => self.get_ephemerals(session, &prefix),
             Request::GetAllChildrenNumber { path } => self.get_all_children_number(session, &path),
@@ -217,19 +218,19 @@ impl Core {
         }
     }
 
-    /// Disarms a watch. Returns false if it has fired already.
+    /// Disarms a watch. Returns false if the watch has fired already.
     pub(crate) fn unwatch(&mut self, watch: WatchKey) -> bool {
         self.watches
             .disarm(&mut self.tree, &mut self.sessions, watch)
     }
 
-    /// Ends the sessions and reaps the znodes that are due. The connection of an overdue session that may have sent
-    /// signs of life is asked first ([`Effects::asked`]).
+    /// Ends overdue sessions, and deletes the container and TTL znodes that are due. If the server may not yet have
+    /// read an overdue session's last sign of life, the session's connection is asked first ([`Effects::asked`]).
     pub(crate) fn tick(&mut self, now: Now, effects: &mut Effects) {
         let before = self.tree.work.total();
         while let Some(slot) = self.sessions.first_due(now.moment) {
             if self.tree.work.total().wrapping_sub(before) >= TICK_WORK {
-                // Skip the reaper, too: other sessions are overdue, so the next tick is due immediately.
+                // Skip the reaper, too. Other sessions are still overdue, so the next tick is due immediately.
                 return;
             }
             self.tree.work.add(1);
@@ -243,7 +244,8 @@ impl Core {
         self.reap(now, effects);
     }
 
-    /// Returns the time at which [`tick`](Self::tick) is due next. Calls `now` only when a timer starts.
+    /// Returns the time at which [`tick`](Self::tick) is due next. Calls `now` only if this call starts the reaper's
+    /// timer.
     pub(crate) fn next_deadline(
         &mut self,
         now: impl FnOnce() -> BootInstant,
@@ -266,12 +268,14 @@ impl Core {
             WatchMode::PersistentRecursive => WatchKind::Recursive,
         };
         let node = self.tree.find(path.as_str());
-        // Watching a path needs no right, because each event checks it (`Watches::tell`).
+        // A session may watch any path, because the right to read the znode is checked for each event
+        // (`Watches::tell`).
         self.check_watch_limit(session, path)?;
         Ok(Reply::Watching(self.arm(session, kind, path, node)))
     }
 
-    /// Checks the limits of watches. Call it before changing anything, so that a refusal leaves nothing behind.
+    /// Checks that the session may have one more watch. Call it before changing anything, so that a refusal leaves
+    /// nothing behind.
     fn check_watch_limit(&self, session: SessionRef, path: &ZnodePath) -> Result<()> {
         self.check_watch_room(session, 1, path.as_str().len())
     }

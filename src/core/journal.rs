@@ -1,8 +1,9 @@
 //! The journal: resolved writes ([`Txn`]), which of them a log keeps, and which transaction must be durable before a
 //! reply may leave.
 //!
-//! [`Core::replay`](super::Core::replay) applies a transaction without any decision (invariant 1). Its size is checked
-//! before it is applied, so every acknowledged write fits into the log (invariant 2).
+//! [`Core::replay`](super::Core::replay) applies a transaction without any decision (invariant 1). The size of a
+//! transaction is checked before the transaction is applied, so every acknowledged write fits into the log (invariant
+//! 2).
 
 use bytes::Bytes;
 
@@ -23,7 +24,7 @@ use crate::model::types::{CreateMode, SessionId, Zxid};
 pub(crate) struct Txn {
     pub(crate) zxid: Zxid,
     pub(crate) unix_ms: i64,
-    /// 0 for the store itself.
+    /// The session that made the change, or 0 if the store itself made it.
     pub(crate) session: SessionId,
     pub(crate) op: TxnOp,
 }
@@ -35,10 +36,10 @@ pub(crate) enum TxnOp {
         /// 0 if the session never expires.
         timeout_ms: u64,
         password: [u8; 16],
-        /// True if it dies with the store's process.
+        /// True if the session ends with the store's process.
         is_local: bool,
     },
-    /// Also deletes its ephemeral znodes.
+    /// Ends the session and deletes its ephemeral znodes.
     CloseSession(End),
     Create(NewNode),
     Delete {
@@ -54,19 +55,19 @@ pub(crate) enum TxnOp {
         acl: Acl,
         aversion: i32,
     },
-    /// Part of a multi that changes nothing.
+    /// A check in a multi, which changes nothing.
     Check,
     Multi(Vec<TxnOp>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NewNode {
-    /// Including the number.
+    /// The znode's path, including its sequence number.
     pub(crate) path: ZnodePath,
     pub(crate) data: Bytes,
     pub(crate) acl: Acl,
     pub(crate) kind: NodeKind,
-    /// The number, if the name makes it a queue entry.
+    /// The sequence number, if the znode's name has the form of a queue entry's name.
     pub(crate) sequence: Option<i64>,
     /// The parent's count of creates, including this one.
     pub(crate) creates: i64,
@@ -83,7 +84,8 @@ pub(crate) enum NodeKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Journal {
     Off,
-    /// All except those only of sessions of this process, which die with it.
+    /// Keeps all transactions except changes to this process's sessions and their ephemerals, which end with the
+    /// process.
     Durable,
     All,
 }
@@ -92,9 +94,9 @@ pub(crate) enum Journal {
 pub(super) struct JournalState {
     journal: Journal,
     txns: Vec<Txn>,
-    /// The last transaction kept synchronously.
+    /// Zxid of the last transaction with [`LogMode::Sync`].
     last: i64,
-    /// Log mode of sessions and their ephemerals.
+    /// Log mode of changes to sessions and their ephemerals.
     sessions: LogMode,
 }
 
@@ -107,14 +109,14 @@ impl JournalState {
     };
 }
 
-/// How a log keeps a transaction, in increasing order of care.
+/// How a transaction is logged, from the weakest to the strongest guarantee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum LogMode {
     /// Never logged.
     None,
-    /// Logged soon. No reply waits.
+    /// Logged soon. No reply waits for the log.
     Async,
-    /// Replies that show it wait for the log.
+    /// Logged. Replies that show the transaction wait for the log.
     Sync,
 }
 
@@ -123,7 +125,7 @@ impl Core {
         self.kept.journal = journal;
     }
 
-    /// Returns the transactions for the log, which the caller takes out.
+    /// Returns the transactions that are to be written to the log. The caller removes them.
     pub(crate) fn kept(&mut self) -> &mut Vec<Txn> {
         &mut self.kept.txns
     }
@@ -132,11 +134,12 @@ impl Core {
         Zxid(self.kept.last)
     }
 
-    /// Returns the log mode of a change to a znode. `owner` is `NIL` if it has none.
+    /// Returns the log mode of a change to a znode. `owner` is the slot of the session that owns the znode, or `NIL`
+    /// for a znode without an owner.
     pub(super) fn log_mode_of(&self, owner: u32) -> LogMode {
         match self.kept.journal {
             Journal::Off => LogMode::None,
-            // It dies with this process, so a log could only delete it again.
+            // The znode ends with this process, so the log could only delete it again.
             Journal::Durable if owner != NIL && self.sessions.get(owner).is_local => LogMode::None,
             Journal::Durable | Journal::All if owner != NIL => self.kept.sessions,
             Journal::Durable | Journal::All => LogMode::Sync,
@@ -153,7 +156,7 @@ impl Core {
         self.kept.sessions = LogMode::Async;
     }
 
-    /// Keeps everything from now on, and logs the sessions of this process with their ephemerals.
+    /// Keeps all transactions from now on, and logs the existing sessions of this process with their ephemerals.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn keep_all(&mut self, now: Now) {
         let was = std::mem::replace(&mut self.kept.journal, Journal::All);
@@ -167,8 +170,8 @@ impl Core {
         }
     }
 
-    /// Logs a session and its ephemerals as if they were created now. Each ephemeral counts as one more create, because
-    /// a replay checks that this count grows.
+    /// Logs a session and its ephemerals as if they were created now. Each of these creates increments the parent's
+    /// count of creates, because a replay checks that the count grows.
     #[cfg(any(test, feature = "server"))]
     fn enter_session(&mut self, slot: u32, now: Now) {
         let session = self.sessions.get(slot);
@@ -177,10 +180,11 @@ impl Core {
             .ephemerals
             .iter(&self.tree.nodes, |node| &node.ephemerals);
         let owned: Vec<u32> = owned.map(|(index, _)| index).collect();
-        // First, because a replay refuses an ephemeral without its session.
+        // Log the session first, because a replay refuses an ephemeral without its session.
         self.log_session(slot, now);
         for index in owned {
-            // Together they might exceed a transaction's size limit.
+            // Each ephemeral has its own transaction, because all of them together could exceed the size limit of a
+            // transaction.
             let creates = self.tree.count_create(self.tree.node(index).parent);
             let new = self.as_new(index, creates);
             let at = self.stamp(now, self.log_mode_of(slot));
@@ -188,7 +192,7 @@ impl Core {
         }
     }
 
-    /// Returns a znode's create as logged.
+    /// Returns the create that the log records for an existing znode.
     pub(super) fn as_new(&self, index: u32, creates: i64) -> NewNode {
         let node = self.tree.node(index);
         NewNode {
@@ -201,9 +205,10 @@ impl Core {
         }
     }
 
-    /// Returns the log mode of a create. A container of a session of this process is kept asynchronously, so that a
-    /// lock waits for no disk. A crash that loses it also ends all who knew of it, and its logged children follow it in
-    /// the log. Containers of other processes' sessions are kept like their ephemerals.
+    /// Returns the log mode of a create. A container created by a session of this process is logged asynchronously, so
+    /// that acquiring a lock does not wait for the disk. If a crash loses the container, the same crash ends every
+    /// session that has seen it. Logged children of the container are written to the log after the container. A
+    /// container created by a session of another process has the log mode of that session's ephemerals.
     pub(super) fn log_mode_of_create(&self, session: u32, kind: NodeKind) -> LogMode {
         match (kind, self.kept.journal) {
             (_, Journal::Off) => LogMode::None,
@@ -227,7 +232,7 @@ impl Core {
         }
     }
 
-    /// Calls `op` only if the transaction is kept.
+    /// Adds a transaction to the journal. Calls `op` only if the journal keeps the transaction.
     pub(super) fn log(&mut self, session: SessionId, at: Stamp, op: impl FnOnce() -> TxnOp) {
         if at.log_mode != LogMode::None {
             self.kept.txns.push(Txn {
@@ -239,11 +244,13 @@ impl Core {
         }
     }
 
-    /// Returns the last transaction that a request's answer may show and must wait for (invariant 2).
+    /// Returns the last logged transaction that the answer to a request may show. The answer must wait until the log
+    /// contains this transaction (invariant 2).
     ///
-    /// Reads show their znodes and do not wait for unrelated writes. A write waits for its own transaction anyway. An
-    /// answer about a queue names only entries, which die with their sessions. Conditions reveal as much as reads,
-    /// whether they hold or fail.
+    /// A read shows only the znodes that it reads, so it does not wait for unrelated writes. A write waits for its own
+    /// transaction anyway. The answer to an enqueue or to a request for a predecessor names only entries, which end
+    /// with their sessions, so only its conditions count. A condition shows as much as a read of its znode, whether it
+    /// holds or fails.
     pub(crate) fn shown_by(&self, request: &Request) -> Zxid {
         let shown = match request {
             _ if self.kept.journal == Journal::Off => 0,
@@ -272,7 +279,7 @@ impl Core {
                 .map(|condition| self.shown_by_part(condition))
                 .max()
                 .unwrap_or(0),
-            // These show the whole store.
+            // The answers to these requests may show any part of the store.
             Request::Sync { .. }
             | Request::GetEphemerals { .. }
             | Request::GetAllChildrenNumber { .. } => self.kept.last,
@@ -287,7 +294,7 @@ impl Core {
 
     fn shown_at(&self, path: &ZnodePath) -> i64 {
         let node = self.tree.find(path.as_str());
-        // Any kept transaction may have deleted a missing znode.
+        // The znode is missing. Any logged transaction may have deleted it.
         node.map_or(self.kept.last, |node| self.tree.node(node).kept)
     }
 
@@ -295,7 +302,7 @@ impl Core {
         match (node, condition) {
             (Some(node), _) => self.tree.node(node).kept,
             (None, Condition::Data { .. }) => self.kept.last,
-            // No child is lost with a missing znode, because it had none when it was deleted.
+            // A znode has no children when it is deleted, so its delete cannot change whether this condition holds.
             (None, Condition::Children { .. }) => 0,
         }
     }
@@ -324,7 +331,7 @@ impl Core {
             return false; // it has ended, or is unproven and its end is no transaction
         }
         let kept = |keep: LogMode| keep != LogMode::None;
-        // A missing znode takes no room, because the request is refused.
+        // A request for a missing znode is refused, so it needs no room in the log.
         let at = |path: &ZnodePath| {
             let node = self.tree.find(path.as_str());
             node.is_some_and(|node| kept(self.log_mode_of(self.tree.node(node).owner_slot)))
@@ -348,7 +355,7 @@ impl Core {
                 kept(self.log_mode_of(session.slot))
                     || created(CreateMode::Container) && self.makes_a_queue(enqueue)
             }
-            // A wrong proof ends the session, which is a transaction.
+            // A wrong proof ends the session, which is a logged transaction.
             Request::AddAuth { .. } | Request::Close => kept(self.log_mode_of(session.slot)),
             _ => false,
         }
@@ -373,7 +380,7 @@ impl Txn {
 }
 
 impl TxnOp {
-    /// Returns an upper bound of the bytes in a log, also as a part of a multi.
+    /// Returns an upper bound of the operation's bytes in a log. The bound also holds for an operation in a multi.
     pub(crate) fn log_bytes(&self) -> usize {
         match self {
             Self::OpenSession { password, .. } => 2 + NUMBER_BYTES + password.len(),
@@ -438,7 +445,7 @@ impl Core {
         Err(too_large(actual, limit))
     }
 
-    /// Returns an upper bound of the log bytes of a request that is not yet resolved.
+    /// Returns an upper bound of the bytes that a request takes in the log, before the request is resolved.
     pub(crate) fn txn_bytes(&self, session: SessionRef, request: &Request) -> usize {
         let known = self.sessions.slots.get(session.slot as usize);
         let identities = known.map_or(&[][..], |known| &known.identities);

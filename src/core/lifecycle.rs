@@ -1,7 +1,9 @@
-//! The life of a session: opened, proved, moved to another connection, detached, and ended by its client or by time.
+//! The lifecycle of a session: it is opened, proved, moved to another connection, detached, and ended by its client or
+//! by its timeout.
 //!
-//! A client must be able to rely on its session until the timeout has passed. A million watches must not occupy the
-//! store's lock, so they are dropped in pieces. The session is refused from the first piece on.
+//! A client must be able to rely on its session until the timeout has passed. Dropping a million watches in one step
+//! would hold the store's lock for too long, so a session loses its watches in pieces. From the first piece on, the
+//! store refuses the session's requests.
 
 use std::time::Duration;
 
@@ -17,7 +19,7 @@ use crate::model::identity::Identity;
 use crate::model::types::SessionId;
 use crate::model::watch::DeleteReason;
 
-/// Watches that are dropped in one piece, about a millisecond of work.
+/// Number of watches that are dropped in one piece, which takes about a millisecond.
 const MAX_DROPPED: usize = 1_024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,15 +41,15 @@ impl End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kicked {
     Ended,
-    /// One of the next ticks ends it.
+    /// The store refuses the session from now on, and one of the next ticks ends it.
     Ending,
     NoSession,
-    /// It belongs to the store's own process.
+    /// The session belongs to the store's own process.
     Local,
 }
 
 impl Core {
-    /// Opens a session. `timeout` is clamped to the store's bounds. Without one the session never expires.
+    /// Opens a session. `timeout` is clamped to the store's bounds. A session without a timeout never expires.
     pub(crate) fn open_session(
         &mut self,
         id: SessionId,
@@ -64,7 +66,8 @@ impl Core {
         Ok((session, timeout))
     }
 
-    /// Opens a session that is no part of the store until its client proves an identity ([`identify`](Self::identify)).
+    /// Opens an unproven session. It becomes a part of the store only when its client proves an identity
+    /// ([`identify`](Self::identify)).
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn open_unproven(
         &mut self,
@@ -80,7 +83,7 @@ impl Core {
     }
 
     fn insert_session(&mut self, mut session: Session, now: Now) -> Result<SessionRef> {
-        // A full store also refuses unproven sessions, although they are not counted.
+        // The limit does not count unproven sessions, but it also applies to opening them.
         self.check_session_limit(session.is_local)?;
         let id = session.id;
         session.is_attached = !session.is_local;
@@ -117,12 +120,14 @@ impl Core {
         });
     }
 
-    /// Adds a proved identity. The first one makes an unproven session part of the store. Its opening is then logged,
-    /// if `room` says that there is room, and its timeout is returned.
+    /// Adds a proved identity to a session. The first proof makes an unproven session a part of the store: the opening
+    /// of the session is logged, and the session's timeout is returned. `room` is an error if the log has no room for
+    /// this.
     ///
     /// # Errors
-    /// As [`add_identity`](Self::add_identity), the error of `room`, and the limit of sessions. An unproven session
-    /// ends then, because its client counts as admitted and its writes could not be logged.
+    /// Returns the error of [`add_identity`](Self::add_identity), the error of `room`, or [`Error::LimitReached`] at
+    /// the limit of sessions. On an error an unproven session ends, because its client would count as admitted although
+    /// its writes could not be logged.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn identify(
         &mut self,
@@ -156,11 +161,12 @@ impl Core {
         known.is_some_and(|known| known.is_of(of) && known.is_unproven)
     }
 
-    /// Moves a session to another connection (rule 12). The timeout never exceeds the one it was opened with. The old
-    /// connection is refused from now on, and its watches are dropped.
+    /// Moves a session to another connection (rule 12). The new timeout never exceeds the timeout with which the
+    /// session was opened. From now on the store refuses the old connection, whose watches are dropped.
     ///
     /// # Errors
-    /// The reason. All reasons must look the same to the client (rule 13).
+    /// Returns the reason why the session cannot be moved. The server must answer all reasons in the same way, so that
+    /// the client cannot distinguish them (rule 13).
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn reattach(
         &mut self,
@@ -171,7 +177,8 @@ impl Core {
         effects: &mut Effects,
     ) -> Result<(SessionRef, Duration), ReattachError> {
         let slot = self.sessions.find(id).ok_or(ReattachError::Over)?;
-        // Before anything changes: ids are no secret, and a wrong password must not disturb the owner.
+        // Check the password before changing anything. Session ids are not secret, so a client with a wrong password
+        // must not disturb the session's owner.
         if self.sessions.get(slot).password != *password {
             return Err(ReattachError::WrongPassword);
         }
@@ -185,7 +192,7 @@ impl Core {
         if session.granted_ms > 0 {
             timeout = timeout.min(Duration::from_millis(session.granted_ms));
         }
-        // Refuses all requests of the old connection, even if its task has already read them.
+        // From here on, all requests of the old connection are refused, even if its task has already read them.
         session.connection += 1;
         session.is_attached = true;
         session.timeout_ms = timeout.as_millis() as u64;
@@ -228,8 +235,9 @@ impl Core {
         })
     }
 
-    /// Drops some watches before a session is moved, so that [`reattach`](Self::reattach) has few left to drop. Repeat
-    /// while it returns true. The old connection is refused from the first call on.
+    /// Drops some of a session's watches before the session is moved, so that [`reattach`](Self::reattach) has few left
+    /// to drop. The caller repeats the call while it returns true. From the first of these calls on, the store refuses
+    /// the old connection.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn displace(&mut self, id: SessionId, password: &[u8; 16]) -> bool {
         let Some(slot) = self.sessions.find(id) else {
@@ -240,8 +248,8 @@ impl Core {
         is_displaced
     }
 
-    /// Detaches a closed connection, and drops its identities and watches. An unproven session ends. Repeat while it
-    /// returns true, because one call drops at most [`MAX_DROPPED`] watches.
+    /// Detaches a session from its closed connection, and drops the connection's identities and watches. An unproven
+    /// session ends. One call drops at most [`MAX_DROPPED`] watches, so the caller repeats it while it returns true.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn detach(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> bool {
         if self.is_unproven(of) {
@@ -256,14 +264,16 @@ impl Core {
         }
     }
 
-    /// Drops some watches before a connection closes its session. Repeat while it returns true.
+    /// Drops some of a session's watches before the session's connection closes it. The caller repeats the call while
+    /// it returns true.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn shed_before_close(&mut self, of: SessionRef) -> bool {
         let known = self.sessions.slots.get(of.slot as usize);
         known.is_some_and(|known| known.is_of(of)) && self.shed(of.slot)
     }
 
-    /// Drops some watches. Returns false if the session has few.
+    /// Drops [`MAX_DROPPED`] watches of a session of another process. Returns false, with nothing dropped, if the
+    /// session has no more watches than that.
     fn shed(&mut self, slot: u32) -> bool {
         let session = self.sessions.get(slot);
         let has_many = !session.is_local && session.watch_count > MAX_DROPPED;
@@ -273,7 +283,7 @@ impl Core {
         has_many
     }
 
-    /// Drops watches for which no watcher waits, because the client has left or ends the session.
+    /// Drops watches without an event to their watchers, because the client has left or is ending its session.
     fn drop_silently(&mut self, slot: u32, most: usize) {
         let count = most.min(self.sessions.get(slot).watch_count);
         let (tree, sessions) = (&mut self.tree, &mut self.sessions);
@@ -287,11 +297,11 @@ impl Core {
         self.admit(of, now, effects)
     }
 
-    /// Counts a sign of life. Fails if the session has ended or moved.
+    /// Records a sign of life of a session. Fails if the session has ended, or has moved to another connection.
     #[inline]
     pub(super) fn admit(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> Result<()> {
         let known = self.sessions.slots.get(of.slot as usize);
-        // The slot may have been reused.
+        // Another session may have reused the slot.
         let Some(session) = known.filter(|session| session.id == of.id) else {
             return Err(Error::SessionExpired { session: of.id });
         };
@@ -309,12 +319,14 @@ impl Core {
         Ok(())
     }
 
-    /// Counts time for which the store was kept from its work, for later verdicts ([`expiry`](super::expiry)).
+    /// Adds a time during which the store could not work. Later decisions about overdue sessions take the time into
+    /// account ([`expiry`](super::expiry)).
     pub(crate) fn count_stall(&mut self, stall: Duration) {
         self.sessions.count_stall(stall);
     }
 
-    /// Ends a probed session without a sign of life, once its connection has read everything that arrived.
+    /// Ends a session that was probed and has given no sign of life since the probe. The caller has read everything
+    /// that arrived on the session's connection.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn end_silent(&mut self, of: SessionRef, now: Now, effects: &mut Effects) {
         let known = self.sessions.slots.get(of.slot as usize);
@@ -323,7 +335,8 @@ impl Core {
         }
     }
 
-    /// Ends the session as expired, because its client's process has exited. Returns false if it has ended or moved.
+    /// Ends the session as expired, because its client's process has exited. Returns false if the session has already
+    /// ended or moved.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn end_exited(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> bool {
         let is_current = self.is_current(of);
@@ -343,8 +356,8 @@ impl Core {
         }
     }
 
-    /// Ends a session of another process as expired, for an operator. The session is refused immediately, but one of
-    /// the next ticks ends it if it has many watches or the log has no room (`may_log` is false).
+    /// Ends a session of another process as expired, for an operator. From now on the store refuses the session. If the
+    /// session has many watches, or if the log has no room (`may_log` is false), one of the next ticks ends it.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn kick(
         &mut self,
@@ -361,7 +374,8 @@ impl Core {
             return Kicked::Local;
         }
         session.is_kicked = true;
-        // We promise its end here, so its client must not go on working, even if a later tick ends it.
+        // The caller reports to the operator that the session ends. Its client must not continue to work, even if only
+        // a later tick ends the session.
         session.connection += 1;
         match may_log {
             true => self.expire(slot, now, effects),
@@ -379,8 +393,8 @@ impl Core {
         known.is_some_and(|known| known.is_of(of))
     }
 
-    /// Ends an overdue session, or drops some of many watches and lets a later tick end it. Until then it is refused,
-    /// because its client would miss events.
+    /// Ends an overdue session. If the session has many watches, drops some of them and lets a later tick end the
+    /// session. Until that tick the store refuses the session, because its client would miss events.
     pub(super) fn expire(&mut self, slot: u32, now: Now, effects: &mut Effects) {
         match self.shed(slot) {
             true => self.sessions.doom(slot, now.moment),
@@ -400,19 +414,22 @@ impl Core {
         let session = self.sessions.get(slot);
         let id = session.id;
         let at = match session.is_unproven {
-            // No transaction opened it, so none ends it.
+            // No transaction opened an unproven session, so no transaction ends it.
             true => Stamp::restored(self.last_zxid()),
             false => self.stamp(now, self.log_mode_of(slot)),
         };
         self.remove_session(slot, end, at, effects);
-        // After all its entries are deleted, because two may be ahead of the same waiter.
+        // Resolve the waiters after all entries of the session are deleted, because two of the entries may be ahead of
+        // the same waiter.
         self.resolve_waiters(now, effects);
-        // One transaction for all (rule 11). A replay finds the znodes by their owner.
+        // One transaction ends the session and deletes all its ephemeral znodes (rule 11). A replay finds these znodes
+        // by their owner.
         self.log(id, at, || TxnOp::CloseSession(end));
     }
 
-    /// Removes a session, its watches first, so that watchers get its end and not the deletes. But a client that closes
-    /// its session over a wire gets the events of the deletes before the reply, as in ZooKeeper.
+    /// Removes a session with its watches and ephemeral znodes. The watches are dropped first, so that the session's
+    /// own watchers receive the end of the session and not the deletes. A client that closes its session over a wire is
+    /// an exception: it receives the events of the deletes before the reply, as in ZooKeeper.
     pub(super) fn remove_session(&mut self, slot: u32, end: End, at: Stamp, effects: &mut Effects) {
         let session = self.sessions.get(slot);
         let (id, mut touched) = (session.id, session.watch_count);
@@ -435,7 +452,8 @@ impl Core {
         let (tree, sessions) = (&mut self.tree, &mut self.sessions);
         self.watches
             .drop_some(tree, sessions, slot, usize::MAX, &mut |key| {
-                // Over a wire the client gets the end of its session once, and not for each watch.
+                // In this process each watcher receives the end of the session. A client over a wire receives it only
+                // once.
                 if is_local {
                     effects.dropped.push((key, id, end));
                 }

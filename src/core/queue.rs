@@ -35,9 +35,9 @@ struct Unnumbered<'a, N> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ahead {
     pub(crate) watch: WatchKey,
-    /// Its role, if its name has the usual form.
+    /// Role of the entry ahead, if its name has the usual form.
     pub(crate) role: Option<EntryRole>,
-    /// True if it belongs to the waiter's session.
+    /// True if the entry ahead belongs to the waiter's session.
     pub(crate) is_own: bool,
 }
 
@@ -50,7 +50,8 @@ impl Core {
         effects: &mut Effects,
     ) -> Result<CoreReply> {
         check_name(&enqueue.parent, &enqueue.name)?;
-        // It may need a watch. A refusal must leave no entry behind (invariant 7).
+        // The entry may have to wait, which needs a watch. Check this first, because a refusal must leave no entry
+        // behind (invariant 7).
         self.check_wait(session, &enqueue.parent, &enqueue.conditions)?;
         let parent = match self.tree.find(enqueue.parent.as_str()) {
             Some(parent) => parent,
@@ -69,17 +70,19 @@ impl Core {
         let may_look = self.check_look(session, parent, &conditions).is_ok();
         let ahead = match may_look && self.is_queue(parent) {
             true => self.predecessor(session, entry, blockers, conditions, enqueue.count),
-            // The names decide, or the session may not read. The client asks again (`get_predecessor`).
+            // Either the parent is not a queue, so the client must compare the names of the children, or the session
+            // may not read the queue. In both cases the client asks again with `get_predecessor`.
             false => Predecessor::Unknown,
         };
         Ok(Reply::Enqueued { path, czxid, ahead })
     }
 
-    /// Adds an entry by reference, as [`enqueue`](Self::enqueue) or a multi does. Returns its key and the entry ahead
-    /// that blocks it.
+    /// Adds an entry by reference, with the same result as an [`enqueue`](Self::enqueue) or a multi. Returns the
+    /// entry's key and the entry ahead that blocks it.
     ///
-    /// Returns `None` without any change if it takes a request: for a missing queue of a store with a log, a list that
-    /// must be read, a condition that does not hold, or a refusal.
+    /// Returns `None`, with no entry added, if this fast path does not apply. The caller then sends a request instead.
+    /// The reasons are a missing queue in a store with a log, a parent that is not a queue, a blocker or a failed
+    /// condition of an entry that must not wait, and every error.
     #[inline]
     pub(crate) fn enter(
         &mut self,
@@ -148,7 +151,8 @@ impl Core {
         Some((key, ahead))
     }
 
-    /// Deletes an entry of this session. Returns false if that takes a request, which then says why.
+    /// Deletes an entry of this session. Returns false, with nothing deleted, if this is refused. The caller then sends
+    /// a request, whose error states the reason.
     #[inline]
     pub(crate) fn leave(
         &mut self,
@@ -181,7 +185,7 @@ impl Core {
         Some(self.tree.count_ahead_of(node))
     }
 
-    /// Creates an entry. `asked` returns the path for the error.
+    /// Creates an entry. If the entry is refused, `asked` returns the path that the error names.
     #[inline(always)] // avoids copies of the new node
     fn join(
         &mut self,
@@ -209,8 +213,8 @@ impl Core {
         Ok(self.add(session, parent, new, now, effects))
     }
 
-    /// Creates a missing queue, one transaction for each znode. Checks the first entry before, because a refused entry
-    /// must leave no queue behind.
+    /// Creates a missing queue and its missing ancestors, with one transaction for each znode. Checks the queue's first
+    /// entry before creating anything, because a refused entry must leave no queue behind.
     #[cold]
     fn make_queue(
         &mut self,
@@ -230,7 +234,8 @@ impl Core {
             mode,
             acl: enqueue.acl.clone(),
         };
-        // Containers above the queue as well. Persistent parents of one-time paths would accumulate forever.
+        // The missing ancestors are containers, like the queue. Persistent ancestors of queues that are used only once
+        // would accumulate forever.
         let missing = missing.into_iter().rev().map(|path| {
             let data = match path == *queue {
                 true => enqueue.queue_data.clone().unwrap_or_default(),
@@ -250,7 +255,8 @@ impl Core {
         made.ok_or_else(|| no_node(queue.as_str()))
     }
 
-    /// Creates a missing queue for an entry by reference. With a log this takes a request, whose answer can wait.
+    /// Creates a missing queue for an entry by reference. Returns `None` if the store has a log, because the reply must
+    /// then wait for the log, and only the reply to a request can wait.
     #[cold]
     fn make_known_queue(
         &mut self,
@@ -306,7 +312,7 @@ impl Core {
         now: Now,
     ) -> Result<CoreReply> {
         let entry = self.tree.find(look.entry.as_str());
-        // Only sessions that may list the queue learn that an entry is missing.
+        // Check the rights first, so that only a session that may read the queue learns that an entry is missing.
         let parent = match entry {
             Some(entry) if entry != ROOT => Some(self.tree.node(entry).parent),
             _ => self
@@ -316,7 +322,8 @@ impl Core {
         if let Some(parent) = parent {
             self.check_look(session, parent, &look.conditions)?;
         }
-        // This session must not hold by another session's entry (invariant 8).
+        // An entry of another session must not make this session a holder (invariant 8), so we report such an entry as
+        // gone.
         let mine = entry.filter(|entry| self.tree.node(*entry).owner == session.id);
         let Some(entry) = mine else {
             return Ok(Reply::Predecessor(Predecessor::Gone));
@@ -384,7 +391,7 @@ impl Core {
         self.check_watch_room(session, 1, bytes)
     }
 
-    /// Finds what blocks an entry, the nearest entry ahead or a condition, and arms a watch on it.
+    /// Finds the nearest entry ahead or the condition that blocks an entry, and arms a watch on the blocking znode.
     #[inline]
     fn predecessor(
         &mut self,
@@ -411,8 +418,8 @@ impl Core {
         Predecessor::Blocked { by, watcher, count }
     }
 
-    /// Watches only the nearest blocker, so that its departure wakes no other waiter (invariant 4). `charged` is the
-    /// path that the watch counts for.
+    /// Arms a waiter's watch on the nearest blocker only, so that a departing entry wakes no waiter further back
+    /// (invariant 4). The bytes of the path `charged` are charged for the watch.
     fn arm_turn(
         &mut self,
         session: SessionRef,
@@ -441,7 +448,7 @@ impl Core {
     }
 }
 
-/// Returns `None` if the session may not read the condition's znode `node`.
+/// Returns true if a condition on the znode `node` holds, and `None` if the session may not read the znode.
 fn holds<Z, D: AsRef<[u8]>>(
     tree: &Tree,
     identities: &Identities,
@@ -458,8 +465,9 @@ fn holds<Z, D: AsRef<[u8]>>(
     })
 }
 
-/// Returns the znode whose children hold up an entry that no other entry blocks. All data conditions must hold. An
-/// unreadable znode holds up nothing, because the wait would reveal its state.
+/// Returns the znode whose number of children makes an entry wait, although no other entry blocks it. Returns `None` if
+/// a data condition fails, or if the session may not read a condition's znode. An entry must not wait for an unreadable
+/// znode, because the wait would reveal the znode's state.
 pub(super) fn held_up_by(
     tree: &Tree,
     identities: &Identities,
@@ -477,12 +485,13 @@ pub(super) fn held_up_by(
     held_up_by
 }
 
-/// Limits of an entry's conditions, which are kept with its watch and checked at each change: number, and bytes of data
-/// in each.
+/// Limits of an entry's conditions: their number, and the bytes of data in each of them. The entry's watch stores the
+/// conditions and checks them at each change.
 const MAX_CONDITIONS: usize = 2;
 const MAX_CONDITION_BYTES: usize = 1 << 10;
 
-/// Limits of a queue created with its first entry. A request of a megabyte could name half a million ancestors.
+/// Limits for creating a queue with its first entry: the number of missing levels, and the bytes of the queue's path.
+/// Without them a request of a megabyte could create half a million ancestors.
 const MAX_MADE_LEVELS: usize = 16;
 const MAX_MADE_PATH_BYTES: usize = 4 << 10;
 
@@ -493,7 +502,8 @@ fn asked_for(parent: &ZnodePath, name: &str) -> String {
     }
 }
 
-/// Checks the name without its number. A digit at its end would look like a part of the number.
+/// Checks an entry's name without its number. The name must not end with a digit, because the digit would look like a
+/// part of the number.
 fn check_name(parent: &ZnodePath, name: &str) -> Result<()> {
     if name.as_bytes().last().is_some_and(u8::is_ascii_digit) {
         return Err(Error::BadArguments(format!(

@@ -1,7 +1,8 @@
 //! [`Watches`]: the watch table, and the events that a transaction fires.
 //!
-//! A znode has the list of its watches, so firing needs no look-up. Watches on a missing znode move to it when it is
-//! created. Events reach [`Effects`] in order, and before every later reply (invariant 3).
+//! Each znode has a list of its watches, so firing needs no look-up. A watch on a missing znode moves to the znode's
+//! list when the znode is created. Events are added to [`Effects`] in the order of the changes, and before every later
+//! reply (invariant 3).
 
 use std::hash::BuildHasher;
 
@@ -49,7 +50,7 @@ impl WatchKey {
     }
 }
 
-/// Refers to a watch on a predecessor, for sessions of other processes.
+/// Lets a session of another process refer to a watch on a predecessor by number.
 #[cfg(any(feature = "client", feature = "server"))]
 impl crate::model::watch::WatchNumber for WatchKey {
     fn watch_number(&self) -> i64 {
@@ -71,10 +72,12 @@ pub(super) enum WatchKind {
     Data,
     /// One-shot: getChildren.
     Child,
-    /// One-shot: a queue entry's watch on its predecessor, fires only on the delete. With conditions the watch is
-    /// [settled](Watches::settle) instead: it moves from blocker to blocker, and fires when none is left.
+    /// One-shot: a queue entry's watch on its predecessor. It fires only when the predecessor is deleted. If the entry
+    /// has conditions, the watch is [settled](Watches::settle) instead: it moves from blocker to blocker, and fires
+    /// when nothing blocks the entry any more.
     Turn(Waiter),
-    /// On the znode of a data condition. Settles the watch with this index.
+    /// Internal watch on the znode of a data condition. When that znode changes, the waiter's watch with this index is
+    /// settled.
     Guard(u32),
     Persistent,
     Recursive,
@@ -112,18 +115,18 @@ struct Watch {
     stamp: u32,
     kind: WatchKind,
     hash: u64,
-    /// True if an event that the session may not see used the watch up. It stays, silent, until it is armed again,
-    /// because its absence would reveal the event (invariant 14).
+    /// True if the watch has fired for an event that its session may not see. The watch then stays in the table without
+    /// firing until the client arms it again, because a missing watch would reveal the event (invariant 14).
     is_muted: bool,
     spot: WatchLocation,
     bytes: u32,
-    /// Conditions in addition to the entries ahead.
+    /// Conditions that the waiter's entry waits for, in addition to the entries ahead.
     conditions: Box<[Condition]>,
-    /// Its [guard](WatchKind::Guard), or `NIL`.
+    /// Index of this watch's [guard](WatchKind::Guard), or `NIL`.
     guard: u32,
-    /// In the list of its path.
+    /// Links in the list of the watches on the same path.
     at_spot: Links,
-    /// In the list of its session.
+    /// Links in the list of the session's watches.
     of_session: Links,
 }
 
@@ -139,7 +142,8 @@ pub(super) struct Change {
 enum WatchLocation {
     Node(u32),
     Absent(ZnodePath),
-    /// Nowhere: being moved, or fired unseen and waiting for the end of its session.
+    /// On no path. Either the watch is being moved, or it has fired for an event that its session may not see and waits
+    /// for the end of the session.
     Spent,
 }
 
@@ -159,7 +163,7 @@ pub(super) enum Watched<'a> {
     Absent(&'a ZnodePath),
 }
 
-/// Kinds that a session of another process finds by path. A waiter's watch has a number instead.
+/// Kinds of watches that a session of another process refers to by path. It refers to a waiter's watch by number.
 #[cfg(any(test, feature = "server"))]
 const REMOTE_KINDS: [WatchKind; 4] = [
     WatchKind::Data,
@@ -168,7 +172,8 @@ const REMOTE_KINDS: [WatchKind; 4] = [
     WatchKind::Recursive,
 ];
 
-/// Depends on the path and not the znode, so that creating or deleting the znode does not change it.
+/// Returns a watch's hash in the index. The hash depends on the path and not on the znode, so it stays the same when
+/// the znode is created or deleted.
 fn index_hash(tree: &Tree, slot: u32, kind: WatchKind, path: &ZnodePath) -> u64 {
     let of_path = tree.hash(path.as_str());
     let of_session = u64::from(slot) << 2 | kind.number();
@@ -184,8 +189,8 @@ pub(super) fn bytes_of_conditions(conditions: &[Condition]) -> usize {
     conditions.iter().map(bytes).sum()
 }
 
-/// Counts the path from the start, because the watch keeps the path when its znode is deleted, and a delete must never
-/// make the store larger.
+/// Returns the bytes charged for a watch. They always include the path, although a watch stores its path only while the
+/// znode is missing. Otherwise deleting a znode would make the store larger.
 fn bytes_of(path: &ZnodePath, is_local: bool) -> u32 {
     match is_local {
         true => 0,
@@ -201,9 +206,9 @@ pub(super) struct Watches {
     /// Watches on missing znodes, by path.
     absent: Table<(ZnodePath, List)>,
     pub(super) bytes: usize,
-    /// Limit of the events that one transaction sends to all sessions of other processes.
+    /// Limit, in bytes, of the events that one transaction sends to all sessions of other processes.
     pub(super) event_bytes: usize,
-    /// Number of recursive watches. If it is 0, ancestors need no check.
+    /// Number of recursive watches. If the number is 0, an event need not check the znode's ancestors.
     recursive: usize,
     /// Watches whose blocker has changed in the current transaction. They are in no path's list.
     unsettled: Vec<WatchKey>,
@@ -237,15 +242,15 @@ impl Watches {
     ) -> WatchKey {
         let is_local = sessions.get(slot).is_local;
         let mut hash = 0;
-        // As in ZooKeeper, a session of another process has one watch of a kind on a path. In this process each watcher
-        // has its own.
+        // As in ZooKeeper, a session of another process has at most one watch of each kind on a path. In this process
+        // each watcher has its own watch.
         if !is_local {
             hash = match kind {
                 WatchKind::Turn(waiter) => waiter_hash(slot, waiter),
                 _ => index_hash(tree, slot, kind, path),
             };
             match (self.find(hash, slot, kind, path, node), kind) {
-                // The old watch may be canceled by its number, but the new one must stay.
+                // Replace the old watch. If the client still cancels it by its number, the new watch must stay armed.
                 (Some(armed), WatchKind::Turn(_)) => self.remove(tree, sessions, armed),
                 (Some(armed), _) => {
                     self.slab[armed as usize].is_muted = false;
@@ -284,7 +289,8 @@ impl Watches {
             self.index.insert(hash, index, hash_of);
         }
         match kind {
-            // At the front, so that events below find them without visiting the znode's other watches.
+            // Recursive watches are first in the list, so that an event below the znode finds them without visiting the
+            // znode's other watches.
             WatchKind::Recursive => {
                 list.push_front(&mut self.slab, |watch| &mut watch.at_spot, index);
             }
@@ -308,7 +314,8 @@ impl Watches {
         self.key(index)
     }
 
-    /// Adds conditions to a watch. `is_held_up` is true if it is on the znode of one of them.
+    /// Adds conditions to a waiter's watch. `is_held_up` is true if the watch is on the znode of a condition and not on
+    /// an entry ahead.
     pub(super) fn keep_conditions(
         &mut self,
         tree: &mut Tree,
@@ -332,14 +339,15 @@ impl Watches {
         }
     }
 
-    /// Makes a change of another condition's data settle a watch on the children of one condition.
+    /// Adds a guard to a watch that is on the znode of a children condition, if the entry also has a data condition on
+    /// another znode. When that data changes, the guard settles the watch.
     fn guard(&mut self, tree: &mut Tree, index: u32) {
         let watch = &self.slab[index as usize];
         let data = watch.conditions.iter().find_map(|it| match it {
             Condition::Data { znode, .. } => tree.find(znode.as_str()),
             Condition::Children { .. } => None,
         });
-        // On the same znode, the watch itself gets all events.
+        // If both conditions are on the same znode, the watch itself receives all events and needs no guard.
         let Some(node) =
             data.filter(|node| !matches!(watch.spot, WatchLocation::Node(at) if at == *node))
         else {
@@ -369,7 +377,8 @@ impl Watches {
         list.push_back(&mut self.slab, |watch| &mut watch.at_spot, index);
     }
 
-    /// Finds the wanted watches of a session of another process on a path, in O(1).
+    /// Finds the watches that a session of another process has on a path, of the kinds for which `wants` returns true.
+    /// Runs in O(1).
     #[cfg(any(test, feature = "server"))]
     pub(super) fn of_session_on(
         &self,
@@ -398,7 +407,7 @@ impl Watches {
         let is_sought = |index: &u32| {
             let watch = &self.slab[*index as usize];
             let is_there = || match (watch.kind, kind) {
-                // The same entry, waiting again.
+                // The same entry waits again, possibly for another blocker.
                 (WatchKind::Turn(armed), WatchKind::Turn(waiter)) => armed.entry == waiter.entry,
                 (armed, kind) => armed == kind && watch.spot.is(path, node),
             };
@@ -428,7 +437,7 @@ impl Watches {
     }
 
     fn armed(&self, key: WatchKey) -> Option<&Watch> {
-        // The slot may be free or reused. A guard has no key.
+        // The slot may be free, or another watch may have reused it. No key refers to a guard.
         let known = self.slab.get(key.index as usize);
         known.filter(|watch| watch.stamp == key.stamp && !matches!(watch.kind, WatchKind::Guard(_)))
     }
@@ -438,7 +447,7 @@ impl Watches {
         self.forget(sessions, index);
     }
 
-    /// Takes a watch and its guard off their znodes.
+    /// Removes a watch and its guard from the lists of their znodes.
     fn lift(&mut self, tree: &mut Tree, index: u32) {
         let guard = std::mem::replace(&mut self.slab[index as usize].guard, NIL);
         if guard != NIL {
@@ -506,7 +515,7 @@ impl Watches {
 
     #[inline]
     pub(super) fn attach(&mut self, tree: &mut Tree, node: u32) {
-        // Before hashing the path, because usually no missing znode is watched.
+        // Check this before hashing the path, because usually no session watches a missing znode.
         if self.absent.len() == 0 {
             return;
         }
@@ -516,7 +525,7 @@ impl Watches {
         }
     }
 
-    /// Moves the remaining watches to the path before a znode is deleted.
+    /// Moves a znode's remaining watches to its path, before the znode is deleted.
     #[inline]
     pub(super) fn detach(&mut self, tree: &Tree, node: u32) {
         let list = tree.node(node).watches;
@@ -558,7 +567,7 @@ impl Watches {
         }
     }
 
-    /// Fires the watches affected by a change, each watcher once (rule 3).
+    /// Fires the watches that a change affects. Each watcher receives one event (rule 3).
     #[inline]
     pub(super) fn fire(
         &mut self,
@@ -567,8 +576,8 @@ impl Watches {
         what: Change,
         effects: &mut Effects,
     ) {
-        // Usually nothing is watched. Recursive watches ignore changes of children (rule 20), because they get an event
-        // for each child.
+        // Usually there is no watch. Recursive watches ignore changes of a znode's children (rule 20), because they
+        // receive the events of each child.
         let is_watched = !tree.node(what.node).watches.is_empty();
         let is_recursive = self.recursive > 0 && what.kind != EventKind::NodeChildrenChanged;
         if is_watched || is_recursive {
@@ -584,7 +593,8 @@ impl Watches {
         is_recursive: bool,
         effects: &mut Effects,
     ) {
-        // One number for both lists, so that a session with watches in both gets one event.
+        // The znode's own watches and its ancestors' recursive watches share one event number, so that a session with
+        // watches in several of these lists receives one event.
         self.last_event += 1;
         self.fire_list(tree, sessions, what, effects);
         let mut ancestor = tree.node(what.node).parent;
@@ -610,9 +620,10 @@ impl Watches {
             looked_at += 1;
             let index = at;
             let watch = &self.slab[index as usize];
-            // Read before the watch may be unlinked.
+            // Read the next link before the watch may be unlinked.
             at = watch.at_spot.next;
-            // Any event may change what the entry waits for.
+            // Any event on this znode may change whether the entry is blocked, so the watch is settled at the end of
+            // the transaction.
             if !watch.conditions.is_empty() {
                 self.unsettle(tree, index);
                 continue;
@@ -626,14 +637,15 @@ impl Watches {
             }
             let (slot, is_last) = (watch.slot, watch.kind.is_one_shot());
             let is_hidden = !self.tell(tree, sessions, index, what, effects);
-            // Clients can check for it over a wire (`checkWatches`), so it must look unused.
+            // A client over a wire can check whether its watch is still armed (`checkWatches`). The watch stays in its
+            // list, so that the check does not reveal the hidden event.
             if is_last && is_hidden && !sessions.get(slot).is_local {
                 self.slab[index as usize].is_muted = true;
             } else if is_last {
                 let list = &mut tree.node_mut(what.node).watches;
                 list.unlink(&mut self.slab, |watch| &mut watch.at_spot, index);
                 if is_hidden {
-                    // Its watcher in this process must still get the end of its session.
+                    // The watcher in this process must still receive the end of its session.
                     self.slab[index as usize].spot = WatchLocation::Spent;
                 } else {
                     self.forget(sessions, index);
@@ -652,8 +664,8 @@ impl Watches {
         !self.unsettled.is_empty()
     }
 
-    /// Settles watches at the end of a transaction in which their blockers changed. Each moves to its entry's current
-    /// blocker without an event, or fires because the entry is gone or no longer blocked.
+    /// Settles the watches whose blockers changed in a transaction, at the end of that transaction. A watch moves to
+    /// its entry's current blocker without an event, or it fires because the entry is gone or no longer blocked.
     pub(super) fn settle(
         &mut self,
         tree: &mut Tree,
@@ -662,7 +674,7 @@ impl Watches {
         effects: &mut Effects,
     ) {
         for key in std::mem::take(&mut self.unsettled) {
-            // Its session may have ended in the same transaction.
+            // The watch's session may have ended in the same transaction.
             let Some(watch) = self.armed(key) else {
                 continue;
             };
@@ -718,10 +730,11 @@ impl Watches {
         }
     }
 
-    /// Adds an event for one watch. Returns false only if its session may not read the znode (as in ZooKeeper 3.9).
+    /// Adds an event for one watch. Returns false only if the watch's session may not read the changed znode (as in
+    /// ZooKeeper 3.9).
     ///
-    /// Each event checks the right, because the list may have changed since the watch was armed. A waiter needs none,
-    /// because its event is about its own entry.
+    /// The right to read is checked for each event, because the access control list may have changed since the watch
+    /// was armed. A waiter's watch needs no right, because its event concerns the waiter's own entry.
     fn tell(
         &self,
         tree: &Tree,
@@ -739,7 +752,8 @@ impl Watches {
         let session = sessions.get_mut(slot);
         tree.work.add(1);
         let is_told = !session.is_local && session.last_event == self.last_event;
-        // A waiter's event contains more, so it is sent in addition to another watch's.
+        // The session already receives an event for another of its watches. A waiter's event contains more, so it is
+        // sent in addition.
         if is_told && waiter.is_none() {
             return true;
         }
@@ -753,12 +767,12 @@ impl Watches {
         {
             return false;
         }
-        // A waiter's event does not replace those of the session's other watches.
+        // A waiter's event does not replace the event for the session's other watches, so it is not recorded here.
         if waiter.is_none() {
             session.last_event = self.last_event;
         }
-        // Beyond the limit the event is dropped and the connection closed. The watch counts as fired, because this is
-        // no matter of rights.
+        // Beyond the limit, the event is dropped and the session's connection is closed. We return true, because false
+        // would mean that the session may not read the znode.
         let bytes = size_of::<Fired>() + tree.node(what.node).path_bytes as usize;
         if !session.is_local && !effects.count(session, slot, bytes, (self.event_bytes, remote)) {
             return true;
@@ -770,7 +784,8 @@ impl Watches {
             watch: self.key(index),
             slot,
             news: match waiter {
-                // Resolved at the end of the transaction, which may create or delete other entries (`resolve_waiters`).
+                // Whether the waiter is clear is known only at the end of the transaction, which may create or delete
+                // other entries. `resolve_waiters` sets it.
                 Some(_) => WatchUpdate::Departure {
                     zxid: what.zxid,
                     gone: PredecessorGone::new(false, what.reason),
