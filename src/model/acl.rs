@@ -1,8 +1,8 @@
 //! [`Acl`]: an access control list, and the rights that it grants to a set of identities.
 //!
-//! Every request needs a right, a list may have a thousand entries, and a session 64 identities. So a long list is
-//! compiled at its first use, and each list caches its last verdict (invariant 10). `core/acl.rs` defines which right a
-//! request needs.
+//! A list may have a thousand entries and a session 64 identities, and nearly every request checks a right. So a long
+//! list is compiled at its first use, and each list caches its last verdict (invariant 10). `core/acl.rs` defines which
+//! right a request needs.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -20,7 +20,7 @@ pub struct Acl(Option<Arc<List>>);
 /// Entries of a list other than the open one, and their cached rights.
 struct List {
     entries: Box<[AclEntry]>,
-    /// Length of all texts.
+    /// Length of all schemes and ids, in bytes.
     text_bytes: usize,
     rights: Rights,
 }
@@ -91,7 +91,7 @@ impl Hash for Acl {
     }
 }
 
-/// Number of pairs of entry and identity up to which a list is not compiled.
+/// Maximum number of pairs of an entry and an identity for which a list is searched without being compiled.
 const FEW_PAIRS: usize = 32;
 
 /// All rights, including unnamed ones, for the superuser.
@@ -101,8 +101,8 @@ const EVERY_RIGHT: u8 = u8::MAX;
 #[derive(Debug, Default)]
 pub(crate) struct Rights {
     compiled: OnceLock<Compiled>,
-    /// Stamp of the identities of the last verdict, with their rights in the last byte. One word, so that no thread
-    /// sees the rights of one set with the stamp of another. 0 without a verdict.
+    /// The last verdict: the stamp of the identities, and their rights in the lowest byte. Both are in one word, so
+    /// that no thread sees the rights of one set of identities with the stamp of another set. 0 if there is no verdict.
     verdict: AtomicU64,
 }
 

@@ -1,7 +1,7 @@
-//! Null data. Served clients distinguish it from empty data, but in this process it is empty.
+//! Null data. A server's clients distinguish null from empty data. Code in this process treats null as empty data.
 //!
-//! Null is an address and not a value: an empty slice inside a static of this module, where no other slice can start or
-//! end. It passes through the store like any other data and takes no extra space.
+//! We recognize null by its address. It is an empty slice inside a static of this module, where no other slice can
+//! start or end. Null passes through the store like any other data and takes no extra space.
 
 use bytes::Bytes;
 

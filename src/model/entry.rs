@@ -1,7 +1,8 @@
 //! Fast path for the embedded store: joins, waits in and leaves a queue without a request, a reply or a path.
 //!
 //! It runs the same core code as [`Enqueue`](crate::Enqueue), a multi of conditions and a create, and
-//! [`Delete`](crate::Request::Delete). If the session is elsewhere, or the answer must wait or is a refusal,
+//! [`Delete`](crate::Request::Delete). The fast path does not apply if the store is not embedded in this process, if
+//! the reply would have to wait, or if the store would refuse the request. Then
 //! [`Session::enter`](crate::Session::enter) reports that nothing was done, and the caller sends the request.
 
 use std::fmt;
@@ -22,7 +23,8 @@ use crate::model::watch::{PredecessorGone, WatchCell, WatchUpdate};
 
 /// A znode's path and its last known location in the store, which saves look-ups.
 ///
-/// Any number of sessions of one store can share it. A session of another store looks the path up.
+/// Any number of sessions of the same store can share a handle. With a session of another store, the location does not
+/// match and the store looks the path up.
 #[derive(Debug)]
 pub struct ZnodeHandle {
     path: ZnodePath,
@@ -48,7 +50,7 @@ impl ZnodeHandle {
 
     #[inline]
     pub(crate) fn known(&self) -> NodeKey {
-        // Relaxed, because the store's lock orders them.
+        // Relaxed suffices, because the store's lock orders all accesses.
         NodeKey {
             index: self.index.load(Ordering::Relaxed),
             czxid: Zxid(self.czxid.load(Ordering::Relaxed)),
@@ -61,7 +63,7 @@ impl ZnodeHandle {
     }
 }
 
-/// Reference to one znode, and not to a later one in the same slot.
+/// Reference to one znode. It does not match a later znode in the same slot, because the czxid differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NodeKey {
     pub(crate) index: u32,
@@ -75,15 +77,17 @@ pub struct NewEntry<'a> {
     pub queue: &'a ZnodeHandle,
     /// The entry's unique name.
     pub name: EntryName,
-    /// The entry's place and conditions.
+    /// How the entry joins the queue.
     pub mode: EnqueueMode<'a>,
     /// The entry's data.
     pub data: Bytes,
-    /// Data of a missing in-memory queue, which is created with its missing ancestors.
+    /// Data of the queue's znode. If the queue is missing, a store in memory creates it and its missing ancestors
+    /// together with the entry.
     pub queue_data: &'a Bytes,
     /// The entry's access control list.
     pub acl: &'a Acl,
-    /// The creation time for its [`Stat`](crate::Stat), by the session's clock, in milliseconds since the epoch.
+    /// The entry's creation time for its [`Stat`](crate::Stat), by the session's clock, in milliseconds since the
+    /// epoch.
     pub unix_ms: i64,
 }
 
@@ -122,18 +126,19 @@ impl EntryKey {
     }
 }
 
-/// An entry that has joined a queue, and the wait for the one ahead that blocks it.
+/// An entry that has joined a queue, with a future for the entry ahead that blocks it.
 #[derive(Debug)]
 pub struct Enqueued {
     /// The entry.
     pub entry: EntryKey,
-    /// The wait, if another entry is ahead. Otherwise the entry holds.
+    /// Resolves when the blocking entry ahead leaves. `None` if no entry blocks this one, so it holds the lock.
     pub turn: Option<PredecessorWatch>,
 }
 
 /// Future that resolves when the blocking entry ahead leaves.
 ///
-/// Dropping it leaves its watch armed until that entry leaves. See [`Session::cancel_watch`](crate::Session::cancel_watch).
+/// Dropping the future leaves the watch armed until the blocking entry leaves.
+/// [`Session::cancel_watch`](crate::Session::cancel_watch) disarms the watch.
 #[must_use = "await it, or forget it"]
 pub struct PredecessorWatch {
     pub(crate) cell: Arc<WatchCell>,

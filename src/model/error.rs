@@ -51,7 +51,8 @@ pub enum Error {
     BadVersion {
         /// The znode.
         path: String,
-        /// The requested version, or -1 if the request names data ([`Condition::Data`](crate::Condition::Data)).
+        /// The required version, or -1 if the request requires certain data instead
+        /// ([`Condition::Data`](crate::Condition::Data)).
         expected: i32,
     },
     /// Ephemeral znodes cannot have children.
@@ -74,9 +75,9 @@ pub enum Error {
     },
     /// The credentials were refused, and the request changed nothing.
     ///
-    /// The session has ended if the credentials were new to the store. If the store accepted them before and has since
-    /// changed its users, the session lives on. The client keeps trying to connect for as long as the session may live,
-    /// because the user may be added again.
+    /// If the store had not accepted these credentials before, the session has ended. If the store had accepted them
+    /// and has since changed its users, the session continues. The client tries to connect for as long as the session
+    /// may be alive, because the user may be added again.
     #[error("authentication failed")]
     AuthFailed,
     /// The request or its transaction exceeds a size limit. Nothing was changed.
@@ -150,8 +151,8 @@ pub enum Error {
         /// True if the last try found no server without TLS running on this machine, so that starting one helps.
         is_absent: bool,
     },
-    /// The system refused to create a thread, or the file descriptors that it needs. Nothing was opened, and the next
-    /// attempt tries again.
+    /// The operating system refused to create a thread, or the file descriptors that the thread needs. Nothing was
+    /// opened. The next attempt may succeed.
     #[error(
         "the system refuses the thread {thread}: {reason}; raise the limits of threads and of open files, or close some"
     )]
@@ -191,8 +192,8 @@ pub enum Error {
         /// The id that was found.
         found: String,
     },
-    /// The store's files are not as the store wrote them. It is not opened, because data after the damage cannot be
-    /// trusted and acknowledged writes would be lost silently.
+    /// The store's files are not as the store wrote them. The store is not opened, because data after the damage cannot
+    /// be trusted, and acknowledged writes would be lost silently.
     #[error(
         "the store is damaged: {} at byte {offset}: {reason}. Nothing was changed. Keep a copy of the folder, \
          look at it with `lockkeeper inspect DIR`, and restore a backup with `lockkeeper restore FILE DIR`, or take \
@@ -229,14 +230,14 @@ pub enum Error {
         /// The failure.
         reason: String,
     },
-    /// The disk is full. Nothing was changed. Reads, locks and deletes continue, and so do writes when there is room
-    /// again.
+    /// The disk is full. Nothing was changed. Reads, locks and deletes continue to work. Writes work again when there
+    /// is room.
     #[error("no room on the disk for the store at {}: make some, and write again", .path.display())]
     DiskFull {
         /// The store's folder, or the words "the server" for a served store.
         path: PathBuf,
     },
-    /// The folder contains something else than a store.
+    /// The folder contains something other than a store.
     #[error("{} is not a Lockkeeper store: {reason}", .path.display())]
     NotAStore {
         /// The folder.
@@ -273,7 +274,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns an error in a process that was forked from one that used this library.
+    /// Returns [`Error::Forked`] if this process was forked from a process that used this library.
     #[inline]
     pub(crate) fn if_forked() -> Result<()> {
         match fork::is_forked() {
@@ -309,7 +310,7 @@ impl Error {
         matches!(self, Self::ConnectionLoss | Self::Protocol(_))
     }
 
-    /// Returns true if the session has ended, at least for this process, or the store refuses its user.
+    /// Returns true if the session has ended, at least for this process, or if the store refuses the session's user.
     pub fn is_session_end(&self) -> bool {
         matches!(
             self,
@@ -321,7 +322,8 @@ impl Error {
     }
 }
 
-/// Returns advice for a missing server on this machine, if it is one that we know how to start.
+/// Returns advice on how to start a missing server on this machine. Returns an empty text if the server is not missing,
+/// or if we do not know how to start it.
 pub(crate) fn start_a_server(is_absent: bool, url: &str, hosts: &str) -> String {
     match url.split_once(':').filter(|_| is_absent) {
         Some(("lockkeeper", _)) => format!("; `lockkeeper serve --listen {hosts}` starts one"),

@@ -1,5 +1,5 @@
-//! [`Identity`]: a proved identity that access control entries can match. [`Identities`]: all identities of one client,
-//! limited because one entry may expand to all of them.
+//! [`Identity`]: a proved identity that access control entries can match. [`Identities`]: all identities of one client.
+//! Their number and size are limited, because one entry may expand to all of them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use sha1::{Digest, Sha1};
 use crate::model::error::{Error, Result};
 use crate::model::types::AclEntry;
 
-/// Not a scheme of ids. An entry with it means everything that the session has proved.
+/// Placeholder in an entry: it is replaced with all identities that the session has proved.
 pub(crate) const AUTH: &str = "auth";
 /// Proved by user name and password.
 pub(crate) const DIGEST: &str = "digest";
@@ -23,10 +23,10 @@ pub(crate) const IP: &str = "ip";
 const X509: &str = "x509";
 /// Proved by the kernel: the user of a Unix socket's client.
 const UID: &str = "uid";
-/// May do everything. No list contains it.
+/// The superuser, who may do everything. No access control list contains this scheme.
 const SUPER: &str = "super";
 
-/// Proof of an identity, as `user:password`. Its `Debug` output hides it.
+/// Proof of an identity, as `user:password`. The `Debug` output does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Bytes);
 
@@ -52,7 +52,7 @@ impl fmt::Debug for Secret {
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) scheme: &'static str,
-    /// The id. Do not show a digest's id, use [`shown`](Self::shown).
+    /// The id. A digest's id contains a hash, so use [`shown`](Self::shown) to show an id.
     pub(crate) id: Box<str>,
 }
 
@@ -80,7 +80,7 @@ impl Identity {
         }
     }
 
-    /// Parses a digest in written form. Returns `None` if the text is not a digest.
+    /// Parses a digest from its text, `user:hash`. Returns `None` if the text is not a digest.
     pub(crate) fn written_digest(text: &str) -> Option<Self> {
         let (user, hash) = text.split_once(':')?;
         let bytes = BASE64_STANDARD.decode(hash).ok()?;
@@ -128,7 +128,7 @@ impl Identity {
         self.scheme.len() + self.id.len()
     }
 
-    /// Returns the bytes that an identity counts for in the store's budget.
+    /// Returns the bytes that the store's budget charges for the identity.
     pub(crate) fn kept_bytes(&self) -> usize {
         IDENTITY_BYTES + COPIES * self.id.len()
     }
@@ -160,12 +160,12 @@ impl Identity {
         self.scheme == SUPER
     }
 
-    /// Returns true if it was proved, so that `auth` includes it.
+    /// Returns true if the client has proved the identity, so that `auth` includes it.
     pub(crate) fn is_proof(&self) -> bool {
         matches!(self.scheme, DIGEST | X509 | UID)
     }
 
-    /// Returns true if an entry matches it.
+    /// Returns true if an entry matches this identity.
     pub(crate) fn is_meant_by(&self, entry: &AclEntry) -> bool {
         self.scheme == entry.scheme
             && match self.scheme {
@@ -179,7 +179,7 @@ impl Identity {
     }
 }
 
-/// Hides hashes, from which passwords could be guessed.
+/// Does not show hashes, because passwords could be guessed from them.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.scheme, self.shown())
@@ -192,7 +192,8 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// Most bytes of an identity, scheme and id together. The name in a certificate rarely has more than a few hundred.
+/// Maximum length of an identity, scheme and id together, in bytes. The name in a certificate rarely has more than a
+/// few hundred bytes.
 const MAX_IDENTITY_BYTES: usize = 4 << 10;
 
 /// Bytes of an identity in memory without its id.
@@ -201,17 +202,18 @@ const IDENTITY_BYTES: usize = 192;
 /// Copies of a served session's identities: in the store, at its connection, and in replies to whoAmI.
 const COPIES: usize = 3;
 
-/// Most identities of a client. Each is looked up in a whole list.
+/// Maximum number of identities of a client. A check looks up each identity in the whole access control list.
 const MAX_IDENTITIES: usize = 64;
 
-/// Most bytes of all identities of a client. One list entry may expand to all of them, once for each znode of a multi.
+/// Maximum length of all identities of a client together, in bytes. One list entry may expand to all of them, once for
+/// each znode of a multi.
 const MAX_IDENTITIES_BYTES: usize = 16 << 10;
 
 /// Identities that one client has proved, without duplicates and within limits.
 #[derive(Clone, Debug)]
 pub(crate) struct Identities {
     all: Vec<Identity>,
-    /// Identifies this set of identities forever within this process. Other sets have other stamps.
+    /// Number of this set of identities. No different set in this process ever gets the same number.
     stamp: u64,
 }
 
@@ -227,7 +229,7 @@ impl Default for Identities {
 }
 
 impl Identities {
-    /// Returns a number above 0 for this set of identities. It changes with each added identity.
+    /// Returns a number above 0 for this set of identities. The number changes whenever an identity is added.
     #[inline]
     pub(crate) fn stamp(&self) -> u64 {
         self.stamp
@@ -236,7 +238,7 @@ impl Identities {
     /// Collects identities, without duplicates.
     ///
     /// # Errors
-    /// As [`add`](Self::add).
+    /// Returns the errors of [`add`](Self::add).
     pub(crate) fn new(identities: impl IntoIterator<Item = Identity>) -> Result<Self> {
         let mut all = Self::default();
         let mut identities = identities.into_iter();
@@ -244,16 +246,17 @@ impl Identities {
         Ok(all)
     }
 
-    /// Returns the bytes that they count for in the store's budget.
+    /// Returns the bytes that the store's budget charges for all identities of the set.
     pub(crate) fn bytes(&self) -> usize {
         self.all.iter().map(Identity::kept_bytes).sum()
     }
 
-    /// Adds an identity once. The superuser's always fits, because it follows from another one.
+    /// Adds an identity, unless the set already contains it. The limits do not apply to the superuser's identity,
+    /// because it is only added together with another identity.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] if the identity is too large, and [`Error::LimitReached`] if there are too many or too many
-    /// bytes. Nothing is added then.
+    /// [`Error::TooLarge`] if the identity is too large, and [`Error::LimitReached`] if the set would contain too many
+    /// identities or too many bytes. On an error, nothing is added.
     pub(crate) fn add(&mut self, identity: Identity) -> Result<()> {
         static LAST_STAMP: AtomicU64 = AtomicU64::new(NO_IDENTITIES);
         if self.all.contains(&identity) {
@@ -271,7 +274,8 @@ impl Identities {
             check_limit(what, bytes + identity.bytes(), MAX_IDENTITIES_BYTES)?;
         }
         self.all.push(identity);
-        // The counter is global to the process, so no cached verdict belongs to this set.
+        // The counter is global to the process, so the new stamp is unique, and no cached verdict belongs to the
+        // changed set.
         self.stamp = LAST_STAMP.fetch_add(1, Ordering::Relaxed) + 1;
         Ok(())
     }
@@ -297,10 +301,10 @@ pub(crate) fn is_anyone(entry: &AclEntry) -> bool {
     entry.scheme == "world" && entry.id == "anyone"
 }
 
-/// Returns true if the entry's id is valid for its scheme. `auth` must have been expanded before.
+/// Returns true if the entry's id is valid for its scheme. `auth` entries must already be expanded.
 pub(crate) fn is_valid(entry: &AclEntry) -> bool {
     match entry.scheme.as_str() {
-        // Java's split drops empty parts at the end.
+        // ZooKeeper splits the id with Java's `split`, which drops empty parts at the end.
         DIGEST => entry.id.trim_end_matches(':').matches(':').count() == 1,
         IP => Network::parse(&entry.id).is_some(),
         X509 => is_distinguished_name(&entry.id) || is_alternative_name(&entry.id),
@@ -309,7 +313,8 @@ pub(crate) fn is_valid(entry: &AclEntry) -> bool {
     }
 }
 
-/// Returns true for a user number as the server writes it. No client would match another form.
+/// Returns true for a user number in the form in which the server writes it. An entry in any other form would match no
+/// client.
 fn is_uid(id: &str) -> bool {
     let uid = id.parse::<u32>();
     uid.is_ok_and(|uid| uid.to_string() == id)
@@ -343,8 +348,8 @@ fn is_distinguished_name(name: &str) -> bool {
     !is_escaped && !is_quoted && parts.iter().all(is_attribute)
 }
 
-/// Returns true for an alternative name. It cannot be confused with a subject, whose first attribute has a `=` before
-/// any colon.
+/// Returns true for an alternative name, such as `DNS:a.example`. An alternative name cannot be confused with a
+/// subject, whose first attribute has a `=` before any colon.
 fn is_alternative_name(id: &str) -> bool {
     let name = id.strip_prefix("URI:").or_else(|| id.strip_prefix("DNS:"));
     name.is_some_and(|name| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic()))
@@ -373,7 +378,7 @@ impl Network {
         match (self.address, address) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
                 let differ = own.to_bits() ^ other.to_bits();
-                // `/0` shifts out all bits, which Rust treats as an overflow. Every address matches.
+                // `/0` shifts out all bits, which Rust treats as an overflow. Every address matches in this case.
                 differ.checked_shr(32 - self.bits).unwrap_or(0) == 0
             }
             (IpAddr::V6(own), IpAddr::V6(other)) => {

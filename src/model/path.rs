@@ -9,9 +9,9 @@ use crate::model::error::Error;
 /// Absolute path of a znode, validated when it is created.
 ///
 /// The rules are ZooKeeper's (`PathUtils.validatePath`). The path starts with `/` and, except for the root, does not
-/// end with it. No part is empty, `.` or `..`. The characters U+0000 to U+001F, U+007F to U+009F, U+D800 to U+F8FF and
-/// all from U+FFF0 are invalid. That includes those beyond U+FFFF, which Java writes as two characters of U+D800 to
-/// U+DFFF.
+/// end with `/`. No part is empty, `.` or `..`. The characters U+0000 to U+001F, U+007F to U+009F, U+D800 to U+F8FF and
+/// all from U+FFF0 are invalid. Characters beyond U+FFFF are invalid, too, because Java represents each of them by two
+/// code units from U+D800 to U+DFFF.
 ///
 /// Clones share the text.
 ///
@@ -125,8 +125,9 @@ fn fault(path: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns true for nearly all valid paths: printable ASCII, and no name that is empty or starts with a dot. Every
-/// request checks its path, so these loops have no early exit, which lets the compiler vectorize them.
+/// Returns true if the path is printable ASCII and no name in it is empty or starts with a dot. Nearly all valid paths
+/// are like this. Every request checks its path, so the check must be fast. The loops have no early exit, so that the
+/// compiler can vectorize them.
 fn is_plain(path: &[u8]) -> bool {
     let is_printable = path
         .iter()

@@ -2,7 +2,8 @@
 //! the connection if a request is too large (rule 24).
 //!
 //! A request is checked when it is sent, a frame when it arrives, and a transaction before it is applied. The limits of
-//! log, snapshot and backup follow from the last, so every acknowledged write can be read again (invariant 2).
+//! the log, the snapshot and the backup are derived from the limit of a transaction, so every acknowledged write can be
+//! read again (invariant 2).
 
 use bytes::Bytes;
 
@@ -19,9 +20,9 @@ pub const LARGEST_REQUEST_BYTES: usize = 1_048_575 - 1_024;
 /// Upper bound of a server's frame limit, in bytes.
 pub(crate) const MAX_FRAME_BYTES: usize = 2 << 20;
 
-/// Largest transaction in a log, in bytes. It may be far larger than its request, because each `auth` in an access
-/// control list is replaced by the session's identities. The longest frame without `auth` fits, with everything that
-/// the log adds.
+/// Largest transaction in a log, in bytes. A transaction may be far larger than its request, because each `auth` in an
+/// access control list is replaced with the session's identities. The longest frame without `auth` fits, including
+/// everything that the log adds to it.
 pub(crate) const MAX_TXN_BYTES: usize = MAX_FRAME_BYTES + (1 << 10);
 
 /// Bytes of a multi's operation without its path, data and list, rounded up generously.
@@ -113,7 +114,7 @@ impl Scale {
         self.path(&create.path) + create.data.len() + acl_bytes(&create.acl)
     }
 
-    /// Returns the bytes of a multi's create, from its lengths.
+    /// Returns the bytes of a create in a multi, for a path and data of these lengths.
     pub(crate) fn create_op(self, path: usize, data: usize, acl: &Acl) -> usize {
         FRAMING_BYTES + self.prefix + path + data + acl_bytes(acl)
     }

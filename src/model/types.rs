@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Longest session timeout, 24.8 days. ZooKeeper's protocol has it as a signed 32-bit number of milliseconds.
+/// Longest session timeout, 24.8 days. ZooKeeper's protocol encodes a timeout as a signed 32-bit number of
+/// milliseconds.
 pub(crate) const MAX_SESSION_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
 
 /// A duration in messages and logs, such as `1.5s`.
@@ -17,7 +18,7 @@ impl fmt::Display for HumanDuration {
     }
 }
 
-/// Number of a transaction. It only grows within one store.
+/// Number of a transaction. Within one store, later transactions have greater numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Zxid(pub i64);
 
@@ -55,7 +56,7 @@ impl fmt::Debug for SessionId {
 pub struct Stat {
     /// The transaction that created the znode.
     pub czxid: Zxid,
-    /// The transaction that last set its data, or created it.
+    /// The transaction that last set the znode's data, or that created the znode.
     pub mzxid: Zxid,
     /// The last transaction that created or deleted a child, or the znode itself.
     pub pzxid: Zxid,
@@ -89,21 +90,23 @@ impl Stat {
 pub enum CreateMode {
     /// Exists until it is deleted.
     Persistent,
-    /// [`Persistent`](Self::Persistent), with the parent's counter in at least ten digits appended to the name. The
-    /// counter has 64 bits in the embedded store and 32 in ZooKeeper, where it is not allowed to wrap.
+    /// Like [`Persistent`](Self::Persistent), with the parent's counter appended to the name in at least ten digits.
+    /// The counter has 64 bits in the embedded store. In ZooKeeper the counter has 32 bits and is not allowed to wrap.
     PersistentSequential,
     /// Deleted at the end of its session. Cannot have children.
     Ephemeral,
-    /// [`Ephemeral`](Self::Ephemeral), with a number in the same way.
+    /// Like [`Ephemeral`](Self::Ephemeral), with a number as in [`PersistentSequential`](Self::PersistentSequential).
     EphemeralSequential,
-    /// Deleted by the store after its last child, at the next sweep (by default once a minute). A create under it may
-    /// find it deleted and must create it again. See ZOOKEEPER-2163.
+    /// The store deletes the znode after its last child was deleted, at the next sweep (by default once a minute). A
+    /// client that creates a child may find the container deleted and must then create the container again. See
+    /// ZOOKEEPER-2163.
     Container,
-    /// Deleted by the store at the next sweep after this time without a change and without children. In whole
-    /// milliseconds, from 1 to 2^40 − 1. A ZooKeeper server needs `zookeeper.extendedTypesEnabled`, and otherwise
-    /// returns `Unimplemented` (ZOOKEEPER-2169).
+    /// The store deletes the znode at the next sweep at which it has no children and has not changed for this time. The
+    /// time is in whole milliseconds, from 1 to 2^40 − 1. A ZooKeeper server returns `Unimplemented` unless
+    /// `zookeeper.extendedTypesEnabled` is set (ZOOKEEPER-2169).
     PersistentTtl(Duration),
-    /// [`PersistentTtl`](Self::PersistentTtl), with a number.
+    /// Like [`PersistentTtl`](Self::PersistentTtl), with a number as in
+    /// [`PersistentSequential`](Self::PersistentSequential).
     PersistentSequentialTtl(Duration),
 }
 

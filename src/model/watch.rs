@@ -39,7 +39,8 @@ pub struct WatchedEvent {
     pub path: ZnodePath,
     /// The transaction, or `None` if the server does not report it (ZooKeeper before 3.9).
     pub zxid: Option<Zxid>,
-    /// Consequence for the waiter. Only set for watchers of [`Predecessor::Blocked`](crate::Predecessor::Blocked).
+    /// Consequence of a predecessor's deletion for the waiter. Only set for watchers of
+    /// [`Predecessor::Blocked`](crate::Predecessor::Blocked).
     pub predecessor_gone: Option<PredecessorGone>,
 }
 
@@ -54,7 +55,7 @@ pub struct PredecessorGone {
 }
 
 impl PredecessorGone {
-    /// Creates the details of such an event.
+    /// Creates the details of a predecessor's deletion.
     pub fn new(clear: bool, reason: DeleteReason) -> Self {
         Self { clear, reason }
     }
@@ -64,14 +65,14 @@ impl PredecessorGone {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeleteReason {
-    /// Its own session deleted it.
+    /// The entry's own session deleted it.
     Released,
-    /// Its session ended.
+    /// The entry's session ended.
     Died,
     /// Another session deleted it.
     Removed,
-    /// Its own session [withdrew](crate::Session::withdraw) it, perhaps without knowing that its turn had come, or the
-    /// store does not know.
+    /// The entry's own session [withdrew](crate::Session::withdraw) it, perhaps without knowing that the entry already
+    /// held the lock, or the store does not know the reason.
     Unknown,
 }
 
@@ -93,7 +94,7 @@ pub(crate) trait Unwatch: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WatchUpdate {
     Event(WatchedEvent),
-    /// For a waiter's watch: the entry ahead has left. The waiter knows that entry's path.
+    /// The entry ahead of a waiter has left. The waiter knows the path of that entry.
     Departure {
         zxid: Zxid,
         gone: PredecessorGone,
@@ -112,8 +113,8 @@ impl WatchUpdate {
 
 /// State shared by a watcher and the store. It is small, because each waiter of a queue has one.
 ///
-/// The store adds the news while it applies the transaction, before any later reply (invariant 9). It wakes the watcher
-/// after releasing its own lock.
+/// The store adds news while it applies a transaction, before any later reply (invariant 9). The store wakes the
+/// watcher only after releasing its own lock.
 #[derive(Default)]
 pub(crate) struct WatchCell {
     state: Mutex<CellState>,
@@ -124,7 +125,7 @@ pub(crate) struct WatchCell {
 #[derive(Default)]
 struct CellState {
     departure: Option<(Zxid, PredecessorGone)>,
-    /// Everything except a departure.
+    /// All news except a departure.
     events: Option<Box<Events>>,
     waker: Option<Waker>,
 }
@@ -150,7 +151,7 @@ impl Events {
     fn pop(&mut self) -> Option<Result<WatchedEvent>> {
         match self.unread.pop_front() {
             Some(event) => Some(Ok(event)),
-            // After the kept events and before the end, so that the reader knows where the gap is.
+            // Report the gap after the kept events and before the end, so that the reader knows where the gap is.
             None if std::mem::take(&mut self.missed) => Some(Err(Error::LimitReached {
                 what: "unread watch events (some were dropped: read again)",
                 limit: MAX_BACKLOG,
@@ -191,18 +192,18 @@ impl WatchCell {
     }
 
     pub(crate) fn wake(&self) {
-        // Taken under the lock but woken outside, because a waker is user code.
+        // Take the waker under the lock but wake it after releasing the lock, because a waker runs user code.
         let waker = self.state.lock().waker.take();
         waker.into_iter().for_each(wake);
     }
 
     pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<Result<WatchUpdate>> {
-        // Never reset, because a one-shot watch is polled until it fires.
+        // The flag is never reset, because a one-shot watch is not polled again after it has fired.
         let has_news = self.has_news.load(Ordering::Acquire);
-        // Cloned and dropped outside the lock, because a waker is user code.
+        // Clone and drop wakers outside the lock, because a waker runs user code.
         let waker = (!has_news).then(|| context.waker().clone());
         let mut state = self.state.lock();
-        // Under the lock, so that no news arrives between this check and the registration.
+        // Check under the lock, so that no news arrives between this check and the registration.
         if let Some(next) = state.take() {
             return Poll::Ready(next);
         }
@@ -224,28 +225,28 @@ impl CellState {
     }
 }
 
-/// Number of unread events after which the store drops some and reports it.
+/// Number of unread events after which the store drops some of them and reports the loss.
 const MAX_BACKLOG: usize = 16_384;
 
 /// One-shot watch: a future of the event.
 ///
-/// It fails if the session ends first. It stays armed over a reconnection, and fires for changes made in the meantime.
-/// Dropping it cancels the watch.
+/// The future fails if the session ends first. The watch stays armed when the client reconnects, and it also fires for
+/// a change made while the client was disconnected. Dropping the watcher cancels the watch.
 #[must_use = "dropping a watcher takes the watch back"]
 pub struct Watcher(Source<BoxFuture<Result<WatchedEvent>>>);
 
 /// Watch that survives firing: a stream of events until the session ends or the stream is dropped.
 ///
-/// It yields [`ConnectionLoss`](Error::ConnectionLoss) if events may have been lost with a connection, and
-/// [`LimitReached`](Error::LimitReached) if too many were unread. In both cases read again what you watch. The stream
-/// continues.
+/// The stream yields [`ConnectionLoss`](Error::ConnectionLoss) if events may have been lost with a connection, and
+/// [`LimitReached`](Error::LimitReached) if some events were dropped because too many were unread. After either error,
+/// read the watched znodes again. The stream continues.
 #[must_use = "dropping a watcher takes the watch back"]
 pub struct PersistentWatcher(Source<BoxedEvents>);
 
 type BoxedEvents = Pin<Box<dyn Stream<Item = Result<WatchedEvent>> + Send>>;
 
 enum Source<B> {
-    /// Boxed, because each reply is as large as its largest variant.
+    /// Boxed to keep replies small, because every reply is as large as its largest variant.
     Store(Box<ArmedWatch>),
     Boxed(B),
 }
@@ -253,13 +254,13 @@ enum Source<B> {
 /// A store's watch, canceled on drop.
 pub(crate) struct ArmedWatch {
     cell: Arc<WatchCell>,
-    /// Owner of the watch, and the watch's number there.
+    /// Owner of the watch. The owner knows the watch by the number in `watch`.
     owner: Arc<dyn Unwatch>,
     watch: u64,
     /// True while the watch must be canceled on drop. False once a one-shot watch has fired or a persistent one has
     /// ended.
     is_armed: bool,
-    /// For a waiter, the entry ahead.
+    /// Path of the entry ahead, for a waiter's watch.
     ahead: Option<ZnodePath>,
 }
 
@@ -323,7 +324,7 @@ impl Future for Watcher {
             Source::Store(watch) => {
                 let polled = watch.poll(context);
                 if let Poll::Ready(Ok(_)) = polled {
-                    // It has fired, so dropping the watcher need not take the store's lock.
+                    // The watch has fired, so dropping the watcher need not take the store's lock.
                     watch.is_armed = false;
                 }
                 polled
@@ -343,7 +344,8 @@ impl PersistentWatcher {
         Self(Source::Boxed(Box::pin(events)))
     }
 
-    /// Waits for the next event. Returns `None` after the error for the session's end.
+    /// Waits for the next event. The end of the session is reported as an error, and after that error the method
+    /// returns `None`.
     ///
     /// Cancel safe.
     pub async fn next(&mut self) -> Option<Result<WatchedEvent>> {
@@ -359,7 +361,7 @@ impl Stream for PersistentWatcher {
             Source::Store(watch) if !watch.is_armed => Poll::Ready(None),
             Source::Store(watch) => {
                 let polled = watch.poll(context);
-                // The stream continues after lost events. Any other error ends the session.
+                // An error about lost events does not end the stream. Any other error means that the session has ended.
                 watch.is_armed = match &polled {
                     Poll::Ready(Err(error)) => {
                         matches!(error, Error::ConnectionLoss | Error::LimitReached { .. })
@@ -384,7 +386,7 @@ impl fmt::Debug for PersistentWatcher {
         f.write_str("PersistentWatcher")
     }
 }
-/// Key of a watch on a predecessor, with its number for a client of another process.
+/// Watch on a predecessor, to which a client of another process refers by number.
 #[cfg(any(feature = "client", feature = "server"))]
 pub(crate) trait WatchNumber {
     fn watch_number(&self) -> i64;

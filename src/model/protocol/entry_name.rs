@@ -35,7 +35,7 @@ pub enum EntryRole {
 }
 
 impl EntryRole {
-    /// Returns the end of the name before its number.
+    /// Returns the last part of the name. The store appends the number to this part.
     pub const fn suffix(self) -> &'static str {
         match self {
             Self::Lock => "-lock-",
@@ -52,7 +52,7 @@ const PREFIX: &[u8] = b"_c_";
 /// Bytes of the name before its suffix: the prefix and a UUID.
 const HEAD_BYTES: usize = PREFIX.len() + 36;
 
-/// One bit for each hyphen of a UUID: the number of id digits before it.
+/// Positions of a UUID's hyphens. Bit `n` is set if a hyphen follows the first `n` digits of the id.
 const HYPHENS_BEFORE: u32 = 1 << 8 | 1 << 12 | 1 << 16 | 1 << 20;
 
 impl EntryName {

@@ -62,7 +62,8 @@ pub enum Reply<W = Watcher, P = PersistentWatcher> {
     },
     /// To getPredecessor.
     Predecessor(Predecessor<W>),
-    /// To getQueue. The names are contenders in order if `sorted` is true, and otherwise all children.
+    /// To getQueue. If `sorted` is true, the names are the contenders in order. Otherwise they are all children,
+    /// unsorted.
     Queue { names: Vec<String>, sorted: bool },
 }
 
@@ -76,7 +77,7 @@ pub enum Predecessor<W = Watcher> {
     Blocked {
         /// The blocking entry.
         by: ZnodePath,
-        /// Fires when that entry is deleted, with the consequence for the waiter
+        /// Fires when the blocking entry is deleted. The event contains the consequence for the waiter
         /// ([`WatchedEvent::predecessor_gone`](crate::WatchedEvent::predecessor_gone)).
         watcher: W,
         /// Number of all entries ahead, blocking or not, if requested.
@@ -84,20 +85,22 @@ pub enum Predecessor<W = Watcher> {
     },
     /// The entry does not exist or belongs to another session.
     Gone,
-    /// All children of the parent, for the caller to sort, because the store has no index or one of the children is in
-    /// [`SEMAPHORE_CHILDREN`](super::SEMAPHORE_CHILDREN).
+    /// All children of the parent. The caller must find the predecessor among them, because the store has no index or
+    /// one of the children has a name in [`SEMAPHORE_CHILDREN`](super::SEMAPHORE_CHILDREN).
     Listed(Vec<String>),
-    /// Unknown, although the entry was created, because the connection broke or a list is needed. Ask again with
-    /// [`GetPredecessor`](super::GetPredecessor).
+    /// The entry was created, but its predecessor is unknown, because the connection broke or the store must list the
+    /// children. Send a [`GetPredecessor`](super::GetPredecessor).
     Unknown,
 }
 
 impl<K> Reply<K, K> {
-    /// Replaces the key of the armed watch, if any, with a watcher of the watch that `armed` returns.
+    /// Replaces the key of the reply's watch, if the reply has one, with a watcher. `armed` returns the watch for a
+    /// key.
     #[inline]
     pub(crate) fn with_watchers(self, armed: impl FnOnce(K) -> ArmedWatch) -> Reply {
         match self {
-            // Replies to a free lock and to its release are built field by field. Others are copied as a whole.
+            // To save time, the replies to acquiring a free lock and to releasing it are built field by field. Other
+            // replies are copied as a whole.
             Self::Enqueued {
                 path,
                 czxid,
@@ -108,7 +111,7 @@ impl<K> Reply<K, K> {
                 ahead: Predecessor::Clear,
             },
             Self::Done => Reply::Done,
-            // The same for the reply to a held lock.
+            // The reply to an entry that must wait is built field by field, too.
             Self::Enqueued {
                 path,
                 czxid,
@@ -221,10 +224,11 @@ pub enum ReadReply {
         data: Bytes,
         /// Its state.
         stat: Stat,
-        /// Time since which nothing ahead blocks it, in milliseconds since the Unix epoch by the server's clock.
+        /// Time at which the entry ceased to be blocked, in milliseconds since the Unix epoch by the server's clock.
         ///
-        /// `None` while it is blocked, and if the store does not know: on ZooKeeper for another library's entry that
-        /// has waited, and for an entry granted before a restart of the store.
+        /// `None` while the entry is blocked, and if the store does not know the time. On ZooKeeper the time is unknown
+        /// for another library's entry that had to wait. After a restart of the store it is unknown for entries that
+        /// were granted before the restart.
         granted_at_ms: Option<i64>,
     },
     /// The names of the children.

@@ -26,13 +26,14 @@ pub enum Request {
         /// The required version.
         version: Option<i32>,
     },
-    /// Deletes a queue entry that never held the lock, or that its session gives up as lost. Unlike a
-    /// [`Delete`](Self::Delete), the entries behind do not take it for a release. Answered by [`Reply::Done`].
+    /// Deletes a queue entry that never held the lock, or that its session considers lost. Unlike after a
+    /// [`Delete`](Self::Delete), waiters do not treat the departure as a release of the lock. Answered by
+    /// [`Reply::Done`].
     Withdraw {
         /// The entry.
         entry: ZnodePath,
     },
-    /// Returns a znode's state if it exists. Answered by [`Reply::Exists`].
+    /// Returns a znode's state if the znode exists. Answered by [`Reply::Exists`].
     Exists {
         /// The znode.
         path: ZnodePath,
@@ -43,7 +44,7 @@ pub enum Request {
     GetData {
         /// The znode.
         path: ZnodePath,
-        /// True to watch it.
+        /// True to watch the znode.
         watch: bool,
     },
     /// Replaces a znode's data if the znode has this version (`None`: any). Answered by [`Reply::Stat`].
@@ -62,19 +63,19 @@ pub enum Request {
         /// True to watch the list.
         watch: bool,
     },
-    /// Executes all or none of these under one zxid. Each sees the changes of those before it. Answered by
-    /// [`Reply::Multi`].
+    /// Executes all of these operations under one zxid, or none of them. Each operation sees the changes of the
+    /// operations before it. Answered by [`Reply::Multi`].
     Multi(Vec<Op>),
-    /// Reads all of these at one zxid. Answered by [`Reply::MultiRead`].
+    /// Executes these reads, all at the same zxid. Answered by [`Reply::MultiRead`].
     MultiRead(Vec<ReadOp>),
     /// Waits until this session's server has applied all earlier commits. Answered by [`Reply::Done`].
     Sync {
         /// A path, which ZooKeeper requires and ignores.
         path: ZnodePath,
     },
-    /// Lists this session's ephemeral znodes whose path starts with this text. Answered by [`Reply::Paths`].
+    /// Lists this session's ephemeral znodes whose path starts with a prefix. Answered by [`Reply::Paths`].
     GetEphemerals {
-        /// The text.
+        /// The prefix, which is compared as text, so `/ab` starts with `/a`.
         prefix: ZnodePath,
     },
     /// Counts all znodes below a path. Answered by [`Reply::Count`].
@@ -95,20 +96,20 @@ pub enum Request {
     GetPredecessor(GetPredecessor),
     /// Lists the queue under a parent, head first. Answered by [`Reply::Queue`].
     ///
-    /// An index contains all numbered ephemeral children, even with names of other recipes. A store without an index
-    /// returns all children, unsorted.
+    /// A store with an index returns all numbered ephemeral children, even if their names belong to other recipes. A
+    /// store without an index returns all children, unsorted.
     GetQueue {
         /// The parent.
         parent: ZnodePath,
-        /// The most names, where the store has an index (0: all).
+        /// The maximum number of names, or 0 for all. Only a store with an index applies the limit.
         limit: usize,
     },
-    /// Returns an access control list. Answered by [`Reply::Acl`].
+    /// Returns a znode's access control list. Answered by [`Reply::Acl`].
     GetAcl {
         /// The znode.
         path: ZnodePath,
     },
-    /// Replaces an access control list if it has this version (`None`: any). Answered by [`Reply::Stat`].
+    /// Replaces a znode's access control list if the list has this version (`None`: any). Answered by [`Reply::Stat`].
     SetAcl {
         /// The znode.
         path: ZnodePath,
@@ -117,7 +118,7 @@ pub enum Request {
         /// The required version of the list ([`Stat::aversion`](crate::Stat::aversion)).
         version: Option<i32>,
     },
-    /// Proves an identity, which counts from the next request on. Answered by [`Reply::Done`].
+    /// Proves an identity, which the store takes into account from the next request on. Answered by [`Reply::Done`].
     AddAuth {
         /// The scheme, such as `digest`.
         scheme: String,
@@ -148,7 +149,7 @@ impl Request {
 /// A new znode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Create {
-    /// The path, without the number in a sequential mode.
+    /// The path. In a sequential mode, the store appends a number to it.
     pub path: ZnodePath,
     /// Its data.
     pub data: Bytes,
@@ -194,14 +195,14 @@ pub enum Op {
     Require(Condition),
 }
 
-/// Condition on a znode, which the session must have the right to read.
+/// Condition on a znode. The session must have the right to read the znode.
 ///
-/// A multi ([`Op::Require`]) and an entry by reference ([`EnqueueMode::When`](crate::EnqueueMode::When)) check it once. The head of a
-/// queue waits for it ([`Enqueue::conditions`]).
+/// A multi ([`Op::Require`]) and an entry that does not wait ([`EnqueueMode::When`](crate::EnqueueMode::When)) check
+/// the condition once. With [`Enqueue::conditions`], the head of a queue waits for the condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition<Z = ZnodePath, D = Bytes> {
-    /// The znode exists and has this data. Unlike a version, data means the same after the znode was deleted and
-    /// recreated.
+    /// The znode exists and has this data. Unlike a version, the data is still comparable after the znode was deleted
+    /// and recreated.
     Data {
         /// The znode.
         znode: Z,
@@ -212,7 +213,7 @@ pub enum Condition<Z = ZnodePath, D = Bytes> {
     Children {
         /// The parent.
         znode: Z,
-        /// The most children.
+        /// The maximum number of children.
         limit: u32,
     },
 }
@@ -226,7 +227,7 @@ impl<Z, D> Condition<Z, D> {
 }
 
 impl Condition {
-    /// Returns the bytes of the path and data.
+    /// Returns the length of the path plus the length of the data, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let data = match self {
             Self::Data { data, .. } => data.len(),
@@ -286,17 +287,17 @@ pub struct Enqueue {
     pub blockers: Blockers,
     /// Conditions that the entry waits for once no entry blocks it: at most two, with 1 KiB of data each.
     ///
-    /// The entry waits while a condition on children fails and all data conditions hold. Only then does the store watch
-    /// these znodes. If the data differs, the wait ends, because the limit of children was computed from other data.
-    /// The ZooKeeper backend, and servers with version 3 of the extension, ignore conditions, so check them when the
-    /// wait ends.
+    /// The entry waits while a condition on children fails and all data conditions hold. The store watches the
+    /// conditions' znodes only during this wait. If the data changes, the wait ends, because the caller computed the
+    /// limit of children from the former data. The ZooKeeper backend and servers with version 3 of the extension ignore
+    /// conditions, so check the conditions again when the wait ends.
     pub conditions: Vec<Condition>,
     /// True to count the entries ahead.
     pub count: bool,
     /// Data of the queue's znode, if the store may create a missing queue together with the entry. The queue and its
-    /// missing ancestors become containers with the entry's access control list. A missing queue is
-    /// [`Error::NoNode`](crate::Error::NoNode) if this is `None`, on ZooKeeper, and for a path that is very long or
-    /// lacks many ancestors.
+    /// missing ancestors become containers with the entry's access control list. On a missing queue, the request fails
+    /// with [`Error::NoNode`](crate::Error::NoNode) if this field is `None`, if the store is ZooKeeper, or if the
+    /// queue's path is very long or lacks many ancestors.
     pub queue_data: Option<Bytes>,
 }
 
@@ -328,11 +329,13 @@ pub const SHARED_MARKER: &str = "__READ__";
 /// Names of a semaphore's children, as in Curator. A path that has one of them is no queue.
 pub const SEMAPHORE_CHILDREN: [&str; 2] = ["locks", "leases"];
 
-/// Returns the number at the end of a queue entry's name, if the name is one.
+/// Returns the number at the end of a queue entry's name, or `None` if the name does not have the form of an entry's
+/// name.
 ///
 /// ZooKeeper writes its signed 32-bit counter as `%010d`: ten digits, or a minus sign and at least nine digits after
-/// the counter has wrapped. A 64-bit store may write more digits. A minus sign counts only if nine or ten digits follow
-/// and a wrapped counter could have written them behind a name, so `lock--000000005` is -5 and `lock-0000000005` is 5.
+/// the counter has wrapped. A 64-bit store may write more digits. We read a hyphen as a minus sign only if nine or ten
+/// digits follow and a wrapped counter could have written this text, so `lock--000000005` is -5 and `lock-0000000005`
+/// is 5.
 ///
 /// ```
 /// use lockkeeper_store::sequence_of;
@@ -350,7 +353,7 @@ pub fn sequence_of(name: &str) -> Option<i64> {
         .take_while(|byte| byte.is_ascii_digit())
         .count();
     let start = bytes.len() - digits;
-    // In `lock-0000000005` the hyphen belongs to the name, in `lock--000000005` the second one is a sign. Ten digits
+    // In `lock-0000000005` the hyphen belongs to the name. In `lock--000000005` the second hyphen is a sign. Ten digits
     // after a sign never start with zero, because `%010d` pads to ten characters including the sign.
     let signed = start >= 1
         && bytes[start - 1] == b'-'

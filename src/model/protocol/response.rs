@@ -10,14 +10,14 @@ use super::{Proof, Reply};
 use crate::model::error::Result;
 use crate::runtime::future::BoxFuture;
 
-/// Future of a reply. Dropping it does not cancel the request, which was sent when it was submitted.
+/// Future of a reply. Dropping the future does not cancel the request, which has already been sent.
 #[must_use = "the request is under way; await its reply or drop it on purpose"]
 pub struct Response(Inner);
 
 enum Inner {
     Ready(Result<Reply>),
     Taken,
-    /// Without an extra box, which every request to a served store would pay for.
+    /// Slot that a backend fills. `Pending` would need one more allocation for every request to a served store.
     #[cfg_attr(
         not(feature = "client"),
         allow(dead_code, reason = "of served stores alone")
@@ -50,7 +50,8 @@ impl Response {
         Self(Inner::Shared(reply, None))
     }
 
-    /// Makes the reply count as a proof that its session is alive, when it is taken.
+    /// Returns a response that judges the reply when the caller takes it, because the reply may prove that the session
+    /// is alive.
     pub(crate) fn proving(self, proof: Proof) -> Self {
         match self.0 {
             Inner::Shared(reply, None) => Self(Inner::Shared(reply, Some(proof))),
@@ -62,7 +63,8 @@ impl Response {
         }
     }
 
-    /// Polls `reply` once now, so that its part before the first await sends the request.
+    /// Wraps a future that sends the request before its first await. Polls the future once, so that the request is sent
+    /// now.
     pub fn eager(reply: impl Future<Output = Result<Reply>> + Send + 'static) -> Self {
         let mut reply: BoxFuture<_> = Box::pin(reply);
         match reply
@@ -101,7 +103,7 @@ impl Future for Response {
                 }
                 polled
             }
-            // The reply is moved out and not cloned, so the caller must not poll again.
+            // The reply is moved out and not cloned, so the caller must not poll again after receiving it.
             inner => match std::mem::replace(inner, Inner::Taken) {
                 Inner::Ready(reply) => Poll::Ready(reply),
                 _ => panic!("a response was polled after it was taken"),
