@@ -1,6 +1,6 @@
 //! Access control: the right that each request needs, as in ZooKeeper 3.9.
 //!
-//! The open list is a null pointer, so it costs nothing.
+//! The open list is a null pointer, so checking it costs nothing.
 
 use std::collections::HashSet;
 
@@ -17,7 +17,7 @@ use crate::model::path::ZnodePath;
 use crate::model::protocol::Reply;
 use crate::model::types::AclEntry;
 
-/// Most entries of a list. Every identity of a session is looked up in all of them (invariant 10).
+/// Maximum number of entries of a list. Every identity of a session is looked up in all of them (invariant 10).
 const MAX_ENTRIES: usize = 1_024;
 
 impl Core {
@@ -33,13 +33,15 @@ impl Core {
         session.map_or(&[], |session| &session.identities)
     }
 
-    /// Sessions that proved the old digest keep their rights until their connections end.
+    /// Replaces the superuser's digest. Sessions that proved the old digest keep their rights until their connections
+    /// end.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn set_superuser(&mut self, digest: Option<Identity>) {
         self.options.super_digest = digest;
     }
 
-    /// Adds an identity once. The superuser's digest also adds the superuser.
+    /// Adds an identity to a session, unless the session already has it. The superuser's digest also adds the
+    /// superuser's identity.
     ///
     /// # Errors
     /// [`Error::TooLarge`] and [`Error::LimitReached`], if a limit of [`Identities`] is exceeded.
@@ -68,8 +70,8 @@ impl Core {
         added
     }
 
-    /// Proves an identity. A wrong secret ends the session: a ZooKeeper server closes the connection (rule 23), and a
-    /// session of this process has no other.
+    /// Proves an identity. After a wrong secret a ZooKeeper server closes the connection (rule 23). Here the session
+    /// ends, because a session of this process has no other connection.
     pub(super) fn add_auth(
         &mut self,
         session: SessionRef,
@@ -90,7 +92,7 @@ impl Core {
         }
     }
 
-    /// Checks that the session has one of these rights. `asked` returns the path for the error.
+    /// Checks that the session has one of these rights. `asked` returns the path that the error names.
     #[inline]
     pub(super) fn allow(
         &self,
@@ -100,7 +102,7 @@ impl Core {
         asked: impl FnOnce() -> String,
     ) -> Result<()> {
         let acl = &self.tree.node(node).acl;
-        // First, so that the common open list costs one comparison.
+        // Check for the open list first, so that this common case costs one comparison.
         if acl.entries().is_none() {
             return Ok(());
         }
@@ -108,7 +110,7 @@ impl Core {
         check_right(acl, rights, identities, &self.tree.work, asked)
     }
 
-    /// Replaces `auth` by the creator's identities.
+    /// Returns the list with `auth` replaced with the creator's identities.
     #[inline]
     pub(super) fn listed(&self, session: SessionRef, acl: Acl, path: &ZnodePath) -> Result<Acl> {
         match acl.entries() {
@@ -125,7 +127,7 @@ impl Core {
         let asked = || path.to_string();
         self.allow(session, index, AclEntry::READ | AclEntry::ADMIN, asked)?;
         let node = self.tree.node(index);
-        // A session that may set the list may also see its digests, which it could replace anyway.
+        // A session that may set the list may also see the digests in it, because it could replace them anyway.
         let may_set = self.allow(session, index, AclEntry::ADMIN, asked).is_ok();
         let acl = match may_set {
             true => node.acl.clone(),
@@ -166,7 +168,7 @@ impl Core {
         Ok(Reply::Stat(self.tree.node(node).stat()))
     }
 
-    /// Fires no watch and changes no zxid of the znode (rule 7).
+    /// Applies a new access control list. This fires no watch and changes no zxid of the znode (rule 7).
     pub(super) fn apply_set_acl(&mut self, index: u32, acl: Acl, aversion: i32, at: Stamp) {
         let node = self.tree.node(index);
         let (before, after) = (bytes_of_acl(&node.acl), bytes_of_acl(&acl));
@@ -181,7 +183,7 @@ impl Core {
 }
 
 impl Session {
-    /// Returns false if the session has moved.
+    /// Returns true if the reference is to this session and to its current connection.
     pub(super) fn is_of(&self, of: SessionRef) -> bool {
         self.id == of.id && self.connection == of.connection
     }
@@ -209,7 +211,7 @@ pub(super) fn has_right(acl: &Acl, rights: u8, identities: &Identities, work: &W
     })
 }
 
-/// Removes duplicates, and replaces `auth` by the creator's identities.
+/// Returns the list without duplicates, and with `auth` replaced with the creator's identities.
 #[inline(never)]
 pub(super) fn resolved(
     acl: Acl,

@@ -1,6 +1,6 @@
-//! [`Change`]: what an audit log keeps of a request, which is deletes and new access control lists.
+//! [`Change`]: a change that an audit log records. These are deletes and new access control lists.
 //!
-//! The deletion of a session's own ephemeral znode is not kept, because that is how locks are released.
+//! The deletion of a session's own ephemeral znode is not recorded, because every release of a lock is such a deletion.
 
 use super::journal::NodeKind;
 use super::{Core, SessionRef};
@@ -17,7 +17,7 @@ pub(crate) struct Change {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ChangeKind {
-    /// With the owner of an ephemeral znode.
+    /// A delete, with the owner if the znode was ephemeral.
     Delete {
         owner: Option<SessionId>,
     },
@@ -25,7 +25,8 @@ pub(crate) enum ChangeKind {
 }
 
 impl Core {
-    /// Returns the changes that a request asks for. Call it before the request, because a deleted znode has no owner.
+    /// Returns the changes that a request asks for. Call it before the request is executed, because the owner of a
+    /// deleted znode is unknown.
     pub(crate) fn changes_of(&self, session: SessionRef, request: &Request) -> Vec<Change> {
         match request {
             Request::Delete { path, .. } | Request::Withdraw { entry: path } => {
@@ -51,7 +52,8 @@ impl Core {
         let node = node.map(|index| &self.tree.nodes[index as usize]);
         let owner = node.filter(|node| node.kind == NodeKind::Ephemeral);
         let owner = owner.map(|node| node.owner);
-        // A session releases a lock by deleting its own ephemeral znode. Every hand-over would add a record.
+        // A session releases a lock by deleting its own ephemeral znode. If we recorded this, every hand-over would add
+        // a record.
         (owner != Some(session.id)).then(|| Change {
             path: path.clone(),
             kind: ChangeKind::Delete { owner },

@@ -36,7 +36,7 @@ impl Node {
 }
 
 impl Core {
-    /// Checks that there is room for one more znode. `is_own` is true if it ends with the session.
+    /// Checks that there is room for one more znode. `is_own` is true if the znode ends with the session.
     #[inline]
     pub(super) fn check_room(&self, session: SessionRef, bytes: usize, is_own: bool) -> Result<()> {
         check_znodes(self.tree.nodes.len(), &self.options.limits)?;
@@ -44,7 +44,8 @@ impl Core {
         self.budget().check(bytes, payer)
     }
 
-    /// Checks that a part of a znode may grow. Everything else is allowed, so that a full store stays usable.
+    /// Checks that a part of a znode may change its size. Only growth can be refused, so that a full store stays
+    /// usable.
     #[inline]
     pub(super) fn check_growth(
         &self,
@@ -62,12 +63,13 @@ impl Core {
     }
 }
 
-/// Growth by the operations of a multi. Only the sum is checked, because one may use the room that another one frees.
+/// Growth of the store by all operations of a multi. Only the sum is checked, because one operation may use the room
+/// that another operation frees.
 #[derive(Default)]
 pub(super) struct Growth {
     znodes: isize,
     bytes: isize,
-    /// The last operation that adds something, which an error names.
+    /// Index of the last operation that adds something. An error names this operation.
     last: usize,
     is_lasting: bool,
 }
@@ -115,19 +117,20 @@ pub(super) const WATCH_BYTES: usize = 256;
 /// Bytes of a session of another process, without its watches and ephemeral znodes.
 pub(crate) const SESSION_BYTES: usize = 512;
 
-/// Fraction of the limit for sessions, even if the store is full, so that a client can connect and delete.
+/// Sessions may always use this fraction (one nth) of the limit, even if znodes fill the store, so that a client can
+/// connect and delete znodes.
 const SESSIONS_PART: usize = 16;
 
-/// Fraction of the limit for identities, for the same reason.
+/// Identities may always use this fraction (one nth) of the limit, for the same reason.
 const IDENTITIES_PART: usize = 16;
 
-/// The last fraction of the limit, which the sessions share equally.
+/// The last fraction (one nth) of the limit, which the sessions share equally.
 const SHARED_PART: usize = 4;
 
 /// A limit, and how much of it is in use.
 ///
-/// The first three quarters are free for all. In the last quarter a session of another process may only grow up to its
-/// equal share, which no other client can take (invariant 15).
+/// The first three quarters are available to every client. In the last quarter a session of another process may only
+/// grow up to its equal share, which no other client can take (invariant 15).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     pub(super) limit: usize,
@@ -298,7 +301,8 @@ impl Effects {
         }
         pending.bytes += bytes;
         self.event_bytes += bytes;
-        // Beyond the total, only sessions above their part are cut off. One with few events is not to blame.
+        // If all events together exceed the limit, only sessions that use more than their part are cut off. A session
+        // with few events did not cause the excess.
         let own = all_bytes / 2 / sessions.max(1);
         pending.is_over = pending.bytes > session.answer_bytes
             || self.event_bytes > all_bytes && pending.bytes > own;

@@ -5,20 +5,21 @@ use super::tree::Waiter;
 use super::watches::{Fired, WatchKey};
 use crate::model::types::SessionId;
 
-/// Each list is in the order of its events. The caller takes them out.
+/// Effects of calls to the core. Each list is in the order in which the effects occurred. The caller takes them out.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
-    /// They precede the answer (invariant 3).
+    /// Events of watches. They are sent before the reply (invariant 3).
     pub(crate) fired: Vec<Fired>,
-    /// Waiters behind fired events, with the positions of these events. Resolved at the end of the transaction.
+    /// Waiters whose watches have fired, with the positions of their events in `fired`. Resolved at the end of the
+    /// transaction.
     pub(super) waiters: Vec<(usize, Waiter)>,
     pub(crate) ended: Vec<Ended>,
     /// Watches of the ended sessions.
     pub(crate) dropped: Vec<(WatchKey, SessionId, End)>,
     /// Slots of overdue sessions whose connections are asked for unread signs of life.
     pub(crate) asked: Vec<u32>,
-    /// Slots of sessions of other processes with too many events. Some are missing, so the connection must be closed
-    /// before anything else is sent.
+    /// Slots of sessions of other processes with too many events. Some of the events were dropped, so the connection
+    /// must be closed before anything else is sent.
     pub(crate) overflowed: Vec<u32>,
     pub(super) event_bytes: usize,
     pub(super) round: u64,

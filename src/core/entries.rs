@@ -1,4 +1,4 @@
-//! [`Entries`]: the index of a queue, which finds and counts the entries ahead of one.
+//! [`Entries`]: the index of a queue. It finds and counts the entries ahead of a given entry.
 
 use super::work::Work;
 
@@ -11,16 +11,17 @@ type Entry = (QueueKey, u32);
 #[derive(Debug)]
 pub(super) struct Entries {
     first: Option<Entry>,
-    /// The other entries, in pieces whose lengths are added up to count. Only a sole piece may be empty; it is kept for
-    /// the next waiter.
+    /// The other entries, in sorted pieces. To count entries, we add up the lengths of pieces. Only the last remaining
+    /// piece may be empty. It is kept, so that the next waiter needs no allocation.
     rest: Vec<Vec<Entry>>,
     len: usize,
 }
 
-/// Most entries of a piece. Neighbors with at most half as many together are merged.
+/// Maximum number of entries in a piece. Two neighboring pieces are merged if they have at most half as many entries
+/// together.
 const PIECE: usize = 256;
 
-/// Pieces that are moved or counted for one unit of work.
+/// Number of pieces that are moved or counted for one unit of work.
 const PIECES_OF_A_UNIT: usize = 16;
 
 impl Entries {
@@ -73,7 +74,7 @@ impl Entries {
         self.rest.remove(at)
     }
 
-    /// Returns the piece with a key, or for it.
+    /// Returns the index of the piece that contains a key, or into which the key would be inserted.
     fn piece_of(&self, key: QueueKey) -> usize {
         let starts_before = |piece: &Vec<Entry>| piece.first().is_none_or(|first| first.0 <= key);
         match self.rest.last() {
@@ -141,7 +142,7 @@ impl Entries {
     /// Returns the nearest entry ahead of a key, in O(log n).
     pub(super) fn ahead_of(&self, key: QueueKey) -> Option<Entry> {
         let first = self.first.filter(|(first, _)| *first < key)?;
-        // Usually the last entry asks, which needs no search.
+        // Usually the key is that of the last entry, which needs no search.
         if let Some([.., ahead, last]) = self.rest.last().map(Vec::as_slice)
             && last.0 == key
         {
@@ -158,7 +159,7 @@ impl Entries {
         Some(nearest.unwrap_or(first))
     }
 
-    /// Adds up the pieces on the shorter side.
+    /// Counts the entries ahead of a key. Adds up the pieces ahead of the key or behind it, whichever are fewer.
     pub(super) fn count_ahead_of(&self, key: QueueKey, work: &Work) -> usize {
         if self.first.is_none_or(|(first, _)| first >= key) {
             return 0;

@@ -1,12 +1,12 @@
 //! Expiry: the decision about an overdue session, especially on a store that was late itself (rule 14, extended).
 //!
-//! A stopped or overloaded store cannot distinguish a silent client from one whose signs of life are unread, and no
-//! session may expire because the *store* was slow. The core receives the time for which the store was kept from its
-//! work ([`Core::count_stall`](super::Core::count_stall)), and [`Grace::decide`] turns it into a verdict. The total
-//! grace is limited, because a slow store must free a dead holder's lock, too.
+//! A store that was stopped or overloaded cannot distinguish a silent client from a client whose signs of life are
+//! still unread. No session may expire because the *store* was slow. So the core receives the time during which the
+//! store could not work ([`Core::count_stall`](super::Core::count_stall)), and [`Grace::decide`] moves deadlines by
+//! this time. The total grace is limited, because even a slow store must free the lock of a dead holder.
 //!
-//! Moving a deadline later is always safe. The client's belief in its session (invariant 6) ends by its own clock, a
-//! margin before the store's first deadline.
+//! Moving a deadline to a later time is always safe. The client stops relying on its session by its own clock
+//! (invariant 6), a margin before the store's first deadline.
 
 use std::time::Duration;
 
@@ -22,18 +22,20 @@ pub(super) struct Overdue {
     /// Total stalls since the store was opened.
     pub(super) stalled: Duration,
     pub(super) is_attached: bool,
-    /// True if no unread sign of life can save it: it is a session of this process, or is already losing its watches.
+    /// True if no unread sign of life can save the session, because it is a session of this process or is already
+    /// losing its watches.
     pub(super) is_final: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Expire,
-    /// The store was late by that much, so the deadline moves.
+    /// The deadline moves, because the store was late by as much.
     Postpone {
         until: BootInstant,
     },
-    /// The deadline moves and the connection is asked. With nothing to read, the session ends earlier.
+    /// The deadline moves, and the session's connection is asked for unread signs of life. If the connection has
+    /// nothing to read, the session ends before the new deadline.
     Probe {
         until: BootInstant,
     },
@@ -42,7 +44,7 @@ pub(super) enum Verdict {
 /// How far a session's deadline has moved since its last sign of life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Grace {
-    /// Stalls up to the last sign of life or verdict.
+    /// Total of the stalls up to the last sign of life or verdict. Only later stalls count.
     accounted: Duration,
     granted: Duration,
     is_probed: bool,
@@ -62,12 +64,12 @@ impl Grace {
         self.is_probed
     }
 
-    /// Judges an overdue session. The total grace, for stalls and the probe, is at most the timeout plus a tick.
+    /// Decides about an overdue session. The total grace, for stalls and the probe, is at most the timeout plus a tick.
     pub(super) fn decide(self, facts: Overdue) -> (Verdict, Self) {
         if facts.is_final {
             return (Verdict::Expire, self);
         }
-        // Only stalls since the last sign of life count, once each, and at most for the timeout.
+        // Each stall since the last sign of life counts once, and together they count for at most the timeout.
         let left = facts.timeout.saturating_sub(self.granted);
         let stall = facts.stalled.saturating_sub(self.accounted).min(left);
         let mut grace = Self {
@@ -79,14 +81,15 @@ impl Grace {
         if until > facts.now {
             return (Verdict::Postpone { until }, grace);
         }
-        // Also without a connection: the stall may have cost the client its connection, and it may be about to return.
+        // After a stall, a session without a connection is postponed, too. The stall may have broken the connection,
+        // and the client may be about to reconnect.
         let may_be_unread = facts.is_attached || stall > Duration::ZERO;
         if grace.is_probed || !may_be_unread {
             return (Verdict::Expire, grace);
         }
         grace.is_probed = true;
-        // The connection's task may have to wait on a busy store, so a probe takes all remaining grace. A session is
-        // probed only once.
+        // A probe takes all remaining grace, because the connection's task may have to wait for a busy store. A session
+        // is probed only once.
         let rest = match facts.is_attached {
             true => left - stall,
             false => Duration::ZERO,

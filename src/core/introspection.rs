@@ -1,6 +1,7 @@
 //! The store's content for operators: counts, sessions with their deadlines, ephemeral znodes and watches.
 //!
-//! Lists are walked in pieces of a few slots, so that no client waits long. They may miss changes made in between.
+//! Lists are walked in pieces of a few slots, so that no client waits long. A list may miss changes that are made
+//! between two pieces.
 
 use std::ops::{Bound, Range};
 use std::time::Duration;
@@ -24,13 +25,13 @@ pub(crate) struct Counts {
     pub(crate) sessions: usize,
     pub(crate) remote_sessions: usize,
     pub(crate) data_bytes: usize,
-    /// As charged to the limit.
+    /// Bytes of all znodes, as charged to the limit.
     pub(crate) znode_bytes: usize,
-    /// Watches of other processes, likewise.
+    /// Bytes of the watches of other processes, as charged to the limit.
     pub(crate) watch_bytes: usize,
-    /// Sessions of other processes and their identities, likewise.
+    /// Bytes of the sessions of other processes and of their identities, as charged to the limit.
     pub(crate) session_bytes: usize,
-    /// Limit of these three together.
+    /// Limit of the bytes of znodes, watches and sessions together.
     pub(crate) max_bytes: usize,
     pub(crate) last_zxid: Zxid,
     pub(crate) ended: SessionEnds,
@@ -73,7 +74,7 @@ impl Core {
         }
     }
 
-    /// Returns sessions by deadline, after `after`.
+    /// Returns at most `most` sessions in order of their deadlines, starting after `after`.
     pub(crate) fn expiring(&self, after: Option<Expiry>, most: usize) -> Vec<(Expiry, SessionId)> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let expiring = self.sessions.expiring(from).take(most);
@@ -147,7 +148,7 @@ impl Core {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionFacts<'a> {
     pub(crate) id: SessionId,
-    /// `None` if it never expires.
+    /// `None` if the session never expires.
     pub(crate) timeout: Option<Duration>,
     pub(crate) is_local: bool,
     pub(crate) identities: &'a [Identity],

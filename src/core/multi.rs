@@ -1,5 +1,5 @@
-//! Multi: resolves each operation against the tree as the operations before it will leave it. All are resolved before
-//! the first is applied, so a refusal changes nothing (rule 16).
+//! Multi: each operation is resolved against the tree as the operations before it will leave the tree. All operations
+//! are resolved before the first one is applied, so a refusal changes nothing (rule 16).
 
 use std::collections::BTreeMap;
 
@@ -31,10 +31,10 @@ impl Core {
         now: Now,
         effects: &mut Effects,
     ) -> Result<CoreReply> {
-        // A refused multi has used this work, too.
+        // Count the work first, because a refused multi has used it, too.
         self.tree.work.add(ops.len());
         let mut resolved = Vec::with_capacity(ops.len());
-        // Without operations on znodes that no log keeps, such as a local entry.
+        // Operations for the log. Operations on znodes that no log keeps, such as a local entry, are left out.
         let mut kept = Vec::new();
         let mut how = LogMode::None;
         let mut bytes = MULTI_BYTES;
@@ -44,7 +44,8 @@ impl Core {
             let (op, owner) = overlay
                 .resolve(op, &resolved)
                 .map_err(|source| failed(index, source))?;
-            // Checked for each operation, because expanded `auth` entries could use much memory before the end.
+            // Check the size after each operation, because expanded `auth` entries could use much memory before the
+            // last operation.
             bytes += op.log_bytes();
             self.check_txn(bytes)?;
             let keep = match &op {
@@ -55,7 +56,7 @@ impl Core {
             if keep != LogMode::None {
                 kept.push(op.clone());
             }
-            // All share one zxid, so the reply waits if any is kept synchronously.
+            // All operations share one zxid, so the reply waits for the log if any of them is logged synchronously.
             how = how.max(keep);
             resolved.push(op);
         }
@@ -74,7 +75,7 @@ impl Core {
         Ok(Reply::Multi(replies))
     }
 
-    /// Checks consecutive creates in separate transactions.
+    /// Checks that these creates would succeed one after the other, each in its own transaction.
     pub(super) fn check_creates(&self, session: SessionRef, creates: &[Create]) -> Result<()> {
         let mut overlay = Overlay::new(self, session);
         for create in creates {
@@ -97,7 +98,7 @@ fn failed(index: usize, source: Error) -> Error {
 struct Overlay<'a> {
     tree: &'a Tree,
     options: &'a CoreOptions,
-    /// `None` if deleted.
+    /// Changed znodes by path, with `None` for a deleted znode.
     changed: BTreeMap<String, Option<NodeView>>,
     /// Access control lists of the created znodes.
     made: Vec<Acl>,
@@ -135,7 +136,7 @@ impl<'a> Overlay<'a> {
         self.changed.insert(path.to_owned(), view);
     }
 
-    /// Returns the change and the slot of the znode's owner, or `NIL`.
+    /// Resolves an operation. Returns the change, and the slot of the znode's owner or `NIL`.
     fn resolve(&mut self, op: Op, resolved: &[TxnOp]) -> Result<(TxnOp, u32)> {
         match op {
             Op::Create(create) => self.create(create).map(|op| (op, NIL)),
@@ -208,7 +209,8 @@ impl<'a> Overlay<'a> {
         self.tree.nodes.get(node.node as usize)
     }
 
-    /// Checks a right by the list that the operations so far have left. `asked` is the path for the error.
+    /// Checks a right against the access control list that the operations so far have left. An error names the path
+    /// `asked`.
     fn allow(&self, node: NodeView, rights: u8, asked: &ZnodePath) -> Result<()> {
         // `made` is `NIL`, unless this multi has created the znode.
         let acl = match self.made.get(node.made as usize) {

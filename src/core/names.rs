@@ -91,8 +91,8 @@ impl std::fmt::Display for NodeName {
     }
 }
 
-/// Searches for one letter first. Most names do not have it, and a loop without an early exit is much cheaper than a
-/// text search.
+/// Returns true if the name contains [`SHARED_MARKER`]. Searches for one letter of the marker first, because most names
+/// do not contain this letter, and a loop without an early exit is much cheaper than a text search.
 fn is_shared_entry(name: &str) -> bool {
     debug_assert!(SHARED_MARKER.contains('R'));
     let found = name
@@ -101,8 +101,8 @@ fn is_shared_entry(name: &str) -> bool {
     found && name.contains(SHARED_MARKER)
 }
 
-/// Returns true if a name contains a separator or anything but printable ASCII. Checks whole blocks, the last one
-/// overlapping, without an early exit, because most names are short and ordinary.
+/// Returns true if a name contains a separator or anything but printable ASCII. Checks whole blocks without an early
+/// exit, because most names are short and ordinary. The last block may overlap the block before it.
 pub(super) fn is_unusual(name: &str) -> bool {
     const BLOCK: usize = 16;
     let is_such = |byte: u8| u8::from((byte == b'/') | !(b' '..=b'~').contains(&byte));
@@ -132,7 +132,7 @@ struct Digits {
 
 const MAX_DIGITS: usize = 20;
 
-/// Small numbers are padded to these.
+/// Shorter numbers are padded with zeros to this number of digits.
 const USUAL_DIGITS: usize = 10;
 
 impl Digits {

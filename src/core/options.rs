@@ -7,7 +7,7 @@ use crate::model::size::MAX_TXN_BYTES;
 
 #[derive(Clone, Debug)]
 pub(crate) struct CoreOptions {
-    /// The first zxid is the next one.
+    /// The last used zxid. The first transaction gets the next one.
     pub(crate) last_zxid: i64,
     /// Width of an expiry bucket.
     pub(crate) tick: Duration,
@@ -18,22 +18,22 @@ pub(crate) struct CoreOptions {
     /// Age at which a container that never had a child is reaped.
     pub(crate) unused_container: Duration,
     pub(crate) limits: Limits,
-    /// So that clients cannot choose colliding paths.
+    /// Seed of the hashes, so that clients cannot choose paths whose hashes collide.
     pub(crate) hash_seed: u64,
     pub(crate) super_digest: Option<Identity>,
-    /// Names of children which show that their parent is no queue.
+    /// Names of children. A parent with a child of such a name is not a queue.
     pub(crate) not_queues: &'static [&'static str],
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) znodes: usize,
-    /// Bytes that clients make the store keep (`budget`).
+    /// Maximum bytes that clients can make the store keep (`budget`).
     pub(crate) bytes: usize,
     pub(crate) sessions: usize,
     pub(crate) watches_per_session: usize,
-    /// Most bytes of one transaction in a log. Also holds without a log, because znodes may have to be logged later
-    /// ([`Core::keep_all`](super::Core::keep_all)).
+    /// Maximum bytes of one transaction in a log. The limit also holds without a log, because znodes may have to be
+    /// logged later ([`Core::keep_all`](super::Core::keep_all)).
     pub(crate) txn_bytes: usize,
 }
 

@@ -23,7 +23,8 @@ impl Core {
         if let Some(node) = node {
             self.allow(session, node, AclEntry::READ, || path.to_string())?;
         }
-        // A missing znode is watched for its creation. getData and getChildren arm nothing there (rule 3).
+        // A missing znode is watched for its creation. getData and getChildren arm no watch on a missing znode (rule
+        // 3).
         let watch = self.watch_if(watch, session, WatchKind::Data, path, node)?;
         let stat = node.map(|node| self.tree.node(node).stat());
         Ok(Reply::Exists {
@@ -55,7 +56,7 @@ impl Core {
         watch: bool,
     ) -> Result<CoreReply> {
         let index = self.readable(session, path)?;
-        // Before arming, so that a refusal leaves nothing behind.
+        // List the names before arming the watch, so that a refusal leaves nothing behind.
         let names = self.names_within(index, &mut self.answer_room(session))?;
         let watch = self.watch_if(watch, session, WatchKind::Child, path, Some(index))?;
         let stat = self.tree.node(index).stat();
@@ -73,10 +74,10 @@ impl Core {
         parts.collect::<Result<_>>().map(Reply::MultiRead)
     }
 
-    /// Reads one part. A failure becomes a part of the reply.
+    /// Executes one read of a multi-read. If the read fails, its error becomes a part of the reply.
     ///
     /// # Errors
-    /// [`Error::LimitReached`] if the answer has no room.
+    /// [`Error::LimitReached`] if the answer has no room for the result.
     fn read(&self, session: SessionRef, op: &ReadOp, room: &mut AnswerRoom) -> Result<ReadReply> {
         let index = match self.readable(session, op.path()) {
             Ok(index) => index,
@@ -104,7 +105,7 @@ impl Core {
         })
     }
 
-    /// Compares the prefix as text, as ZooKeeper does: `/ab` starts with `/a`.
+    /// Lists the session's ephemeral znodes. Compares the prefix as text, as ZooKeeper does, so `/ab` starts with `/a`.
     pub(super) fn get_ephemerals(
         &self,
         session: SessionRef,
@@ -123,7 +124,7 @@ impl Core {
         }
     }
 
-    /// Checks at most `most` znodes. Returns the next one, or `NIL`.
+    /// Checks at most `most` znodes. Returns the znode at which the search continues, or `NIL` at the end.
     fn search(
         &self,
         mut from: u32,
@@ -146,7 +147,7 @@ impl Core {
         Ok(from)
     }
 
-    /// Starts a search that may take several turns. A session has one at a time.
+    /// Starts a search that may take several turns. A session has at most one search at a time.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn begin_search(&mut self, of: SessionRef) -> Found {
         match self.sessions.slots.get_mut(of.slot as usize) {
@@ -154,12 +155,13 @@ impl Core {
                 session.search = session.ephemerals.first;
                 self.new_search(of)
             }
-            // Ended or moved. `search_some` refuses it.
+            // The session has ended or moved. `search_some` refuses it.
             _ => Found::default(),
         }
     }
 
-    /// Continues a search. Repeat while it returns true. The result may contain znodes deleted in the meantime.
+    /// Continues a search. The caller repeats the call while it returns true. The result may contain znodes that were
+    /// deleted in the meantime.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn search_some(
         &mut self,
@@ -243,8 +245,8 @@ impl Core {
     }
 }
 
-/// Room in an answer. A larger one is not even built, because a request of a megabyte can ask for thousands of lists
-/// (invariant 10).
+/// Room in an answer. An answer that exceeds the room is not built to its end, because a request of a megabyte can ask
+/// for thousands of lists (invariant 10).
 #[derive(Debug, Default)]
 pub(super) struct AnswerRoom {
     limit: usize,
@@ -276,5 +278,5 @@ pub(crate) struct Found {
     room: AnswerRoom,
 }
 
-/// Name of the limit.
+/// Name of the limit in errors.
 pub(crate) const ANSWER_BYTES: &str = "bytes of an answer";

@@ -1,5 +1,5 @@
-//! The reaper: deletes containers that have lost their last child or never had one for a long time (rule 17), and TTL
-//! znodes that have not changed during their time to live (rule 18).
+//! The reaper. It deletes containers whose last child was deleted, containers that have never had a child for a long
+//! time (rule 17), and TTL znodes that have not changed during their time to live (rule 18).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use crate::model::types::{SessionId, Zxid};
 use crate::model::watch::DeleteReason;
 use crate::runtime::clock::BootInstant;
 
-/// Most znodes reaped in one sweep. The next one follows soon, so that 20,000 znodes a second are removed while the
-/// store serves clients.
+/// Maximum number of znodes deleted in one sweep. The next sweep follows after [`SHORT_WAIT`], so up to 20,000 znodes a
+/// second are deleted while the store serves clients.
 const MAX_REAPED_PER_SWEEP: usize = 200;
 
 const MAX_CHECKED_PER_SWEEP: usize = 10_000;
@@ -23,10 +23,10 @@ const SHORT_WAIT: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Default)]
 pub(super) struct Reaper {
-    /// With the czxid, because an index may be reused.
+    /// Index and czxid of each candidate. The czxid is needed because an index may be reused.
     candidates: VecDeque<(u32, Zxid)>,
     sweep: Option<BootInstant>,
-    /// Candidates left in the current round.
+    /// Number of candidates left in the current round.
     left: usize,
 }
 
@@ -41,7 +41,7 @@ impl Reaper {
         }
     }
 
-    /// Starts the timer if there is a candidate.
+    /// Returns the time of the next sweep. Starts the timer if there is a candidate.
     #[inline]
     pub(super) fn next_sweep(
         &mut self,
@@ -81,19 +81,19 @@ impl Core {
             let Some((index, czxid)) = self.reaper.candidates.pop_front() else {
                 continue;
             };
-            // It may be deleted by now, and its index reused.
+            // The candidate may have been deleted, and its index reused.
             let known = self.tree.nodes.get_mut(index as usize);
             let Some(node) = known.filter(|node| node.czxid == czxid && node.is_candidate) else {
                 continue;
             };
-            // Check again, because a contender may have joined since (rule 17).
+            // Check again, because a contender may have joined in the meantime (rule 17).
             if node.children() > 0 {
                 node.is_candidate = false;
             } else if self.may_reap(index, now) {
                 self.reap_node(index, now, effects);
                 reaped += 1;
             } else {
-                // To the back, because znodes that are not due must not delay the others.
+                // Move the candidate to the back, because znodes that are not due must not delay the others.
                 self.reaper.candidates.push_back((index, czxid));
             }
         }
@@ -101,7 +101,8 @@ impl Core {
         self.tree.work.add(looked_at);
     }
 
-    /// Returns true if a znode is due and its delete fits into the log, unlike a path from a log with larger segments.
+    /// Returns true if a znode is due and its delete fits into the log. The delete may be too large if the znode's path
+    /// was written to a log with larger segments.
     fn may_reap(&self, index: u32, now: Now) -> bool {
         let is_kept = self.check_txn(delete_bytes(self.tree.node(index).path_bytes as usize));
         self.is_due(index, now) && is_kept.is_ok()

@@ -1,7 +1,7 @@
-//! Replay and restore: transactions of a log and images of a snapshot, back into a core.
+//! Replay applies the transactions of a log to a core, and restore loads the images of a snapshot into a core.
 //!
-//! Neither makes a decision (invariant 1). Content that no core can have written is [`Damage`], and the store is
-//! refused. It is never repaired by guessing.
+//! Neither makes a decision (invariant 1). Content that no core can have written is reported as [`Damage`], and the
+//! store is not opened. We never repair content by guessing.
 
 use bytes::Bytes;
 
@@ -16,22 +16,23 @@ use crate::model::types::{SessionId, Zxid};
 use crate::model::watch::DeleteReason;
 use crate::runtime::clock::BootInstant;
 
-/// Reason why a log or snapshot cannot be right.
+/// Reason why the content of a log or a snapshot cannot be right.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Damage(pub(crate) String);
 
-/// Greatest zxid and count of creates that are accepted: beyond any real one, with room to continue.
+/// Greatest zxid and greatest count of creates that are accepted. No real store reaches this number, and later
+/// transactions still have room above it.
 pub(crate) const HIGHEST: i64 = 1 << 62;
 
 impl Core {
-    /// Applies a kept transaction. Sessions get their deadlines from [`restart_timeouts`](Self::restart_timeouts),
+    /// Applies a logged transaction. Deadlines of sessions are set by [`restart_timeouts`](Self::restart_timeouts),
     /// because downtime does not count (rule 15).
     pub(crate) fn replay(&mut self, txn: Txn) -> Result<(), Damage> {
         // There are no watches before the store is open.
         self.follow(txn, &mut Effects::default())
     }
 
-    /// Applies a transaction like [`replay`](Self::replay), but to an open store: watches fire.
+    /// Applies a transaction like [`replay`](Self::replay), but to an open store, so watches fire.
     pub(crate) fn follow(&mut self, txn: Txn, effects: &mut Effects) -> Result<(), Damage> {
         // Gaps are no damage, because some transactions are not logged.
         if txn.zxid.0 <= self.zxid || txn.zxid.0 > HIGHEST {
@@ -78,13 +79,13 @@ impl Core {
             TxnOp::Create(new) => self.replay_create(session, new, at, effects)?,
             TxnOp::Delete { path } => {
                 let node = self.known(&path)?;
-                // The core refuses both, so no log contains them.
+                // The core refuses to delete a system znode or a znode with children, so no log contains such a delete.
                 if is_system_path(path.as_str()) || self.tree.node(node).children() > 0 {
                     return Err(Damage(format!(
                         "a delete of {path}, which cannot be deleted"
                     )));
                 }
-                // No watch can ask for the reason, so it is not logged.
+                // The log does not contain the reason, because no watch needs it here.
                 self.apply_delete(node, DeleteReason::Unknown, at, effects);
             }
             TxnOp::SetData {
@@ -135,7 +136,7 @@ impl Core {
     fn check_kept(&self, session: SessionId, new: &NewNode) -> Result<u32, Damage> {
         let path = &new.path;
         let parent = self.check_place(path)?;
-        // Counts of creates only grow. Otherwise transactions are out of order or missing.
+        // The count of creates only grows. If it does not grow here, transactions are out of order or missing.
         let creates = self.tree.node(parent).creates();
         if new.creates <= creates || new.creates > HIGHEST {
             return Err(Damage(format!(
@@ -176,12 +177,13 @@ impl Core {
         self.sessions.touch_all(now);
     }
 
-    /// Continues after a restart, above `last`. Transactions end the sessions that died with their process.
+    /// Continues after a restart with zxids above `last`. Sessions that ended with their process are ended by
+    /// transactions.
     pub(crate) fn leave_behind(&mut self, last: Zxid, unix_ms: i64) {
         self.zxid = last.0;
         self.set_journal(Journal::All);
         self.end_sessions(|session| session.is_local, End::Closed, unix_ms);
-        // They ended with the previous process.
+        // These sessions ended with the previous process, so this process does not count them.
         self.sessions.ends = SessionEnds::default();
     }
 
@@ -191,7 +193,7 @@ impl Core {
     }
 
     fn end_sessions(&mut self, which: fn(&Session) -> bool, end: End, unix_ms: i64) -> usize {
-        // Collected first, because ending a session changes the table.
+        // Collect the slots first, because ending a session changes the table.
         let sessions = self.sessions.slots.iter();
         let ended: Vec<u32> = sessions
             .filter(|(_, session)| which(session))
@@ -208,7 +210,7 @@ impl Core {
         ended.len()
     }
 
-    /// Returns 0 without such a session.
+    /// Returns the longest timeout of all sessions of other processes, or 0 if there is no such session.
     pub(crate) fn longest_remote_timeout_ms(&self) -> u64 {
         let sessions = self.sessions.slots.iter();
         let remote = sessions.filter(|(_, session)| !session.is_local);
@@ -225,7 +227,7 @@ pub(crate) struct NodeImage {
     pub(crate) data: Bytes,
     pub(crate) acl: Acl,
     pub(crate) kind: NodeKind,
-    /// 0 if not ephemeral.
+    /// The owning session, or 0 if the znode is not ephemeral.
     pub(crate) owner: SessionId,
     pub(crate) czxid: Zxid,
     pub(crate) mzxid: Zxid,
@@ -234,9 +236,9 @@ pub(crate) struct NodeImage {
     pub(crate) mtime: i64,
     pub(crate) version: i32,
     pub(crate) aversion: i32,
-    /// Children ever created.
+    /// Number of children ever created.
     pub(crate) creates: i64,
-    /// Number as a queue entry, and the parent's `creates` at the creation.
+    /// For a queue entry, its number and the parent's `creates` when the entry was created.
     pub(crate) queue_key: Option<QueueKey>,
 }
 
@@ -244,7 +246,7 @@ pub(crate) struct NodeImage {
 pub(crate) struct SessionImage {
     pub(crate) id: SessionId,
     pub(crate) password: [u8; 16],
-    /// 0 if it never expires.
+    /// 0 if the session never expires.
     pub(crate) timeout_ms: u64,
     pub(crate) is_local: bool,
 }
@@ -275,7 +277,8 @@ impl Core {
         self.tree.nodes.len()
     }
 
-    /// Avoids growing step by step, which would move the znodes repeatedly while the program waits.
+    /// Reserves memory for this many znodes. Otherwise the table would grow step by step and move the znodes repeatedly
+    /// while the program waits.
     pub(crate) fn reserve(&mut self, znodes: usize) {
         self.tree.reserve(znodes.min(self.options.limits.znodes));
     }
@@ -326,7 +329,7 @@ impl Core {
     /// Completes a restore after all images.
     pub(crate) fn finish_restore(&mut self, last_zxid: Zxid) {
         self.zxid = last_zxid.0;
-        // A session's list is in order of creation, which a snapshot does not have.
+        // A session's list of ephemerals is in order of creation, but the znodes of a snapshot are not.
         let mut owned = Vec::new();
         let indices: Vec<u32> = self
             .tree
@@ -339,7 +342,7 @@ impl Core {
             if node.owner_slot != NIL {
                 owned.push((node.czxid, index));
             }
-            // All its children exist by now, so a container without any is a candidate.
+            // All znodes are restored by now, so a container without children is a candidate.
             self.reaper.consider(&mut self.tree, index);
         }
         owned.sort_unstable();

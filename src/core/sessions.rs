@@ -39,43 +39,45 @@ pub(crate) struct SessionRef {
 pub(super) struct Session {
     pub(super) id: SessionId,
     pub(super) password: [u8; 16],
-    /// Granted to its connection.
+    /// Timeout granted to the current connection.
     pub(super) timeout_ms: u64,
-    /// Granted when it was opened, and logged. Later timeouts are never longer, so the pause after a restart covers
-    /// them.
+    /// Timeout granted when the session was opened. It is logged. Later timeouts are never longer, so a pause of this
+    /// length after a restart covers them.
     pub(super) granted_ms: u64,
-    /// True if it dies with the store's process.
+    /// True if the session ends with the store's process.
     pub(super) is_local: bool,
-    /// End of its expiry bucket, or later if the store was late. `None` without a timeout.
+    /// End of the session's expiry bucket, or a later time if the store was late. `None` without a timeout.
     deadline: Option<BootInstant>,
     grace: Grace,
-    /// True once it is overdue and has lost some watches. It must not revive, because its client would miss events.
+    /// True once the session must end, for example because it is overdue and has lost some watches. A sign of life must
+    /// not revive the session, because its client would miss events.
     is_doomed: bool,
-    /// True once its client's process has exited.
+    /// True once the process of the session's client has exited.
     pub(super) has_exited: bool,
-    /// True once an operator has asked for its end.
+    /// True once an operator has asked for the session's end.
     pub(super) is_kicked: bool,
     pub(super) is_attached: bool,
     pub(super) connection: u32,
     pub(super) identities: Identities,
-    /// True until a connection has proved an identity, where that is required. Until then no transaction opens or ends
-    /// it, no snapshot contains it, and no limit counts it.
+    /// True for a session that must prove an identity and has not done so yet. No transaction opens or ends such a
+    /// session, no snapshot contains it, and no limit counts it.
     pub(super) is_unproven: bool,
-    /// The last event. Over a wire one event serves all watches on a znode.
+    /// Number of the last event that was sent to the session. Over a wire, one event serves all of the session's
+    /// watches that a change affects.
     pub(super) last_event: u64,
-    /// In order of creation.
+    /// Ephemeral znodes in order of creation.
     pub(super) ephemerals: List,
-    /// Where its search continues.
+    /// Ephemeral znode at which the session's search continues, or `NIL`.
     pub(super) search: u32,
     pub(super) watches: List,
     pub(super) watch_count: usize,
-    /// Bytes charged to it, without identities. 0 for a session of this process.
+    /// Bytes charged to the session, without identities. 0 for a session of this process.
     pub(super) bytes: usize,
     pub(super) answer_bytes: usize,
     pub(super) pending_events: PendingEvents,
 }
 
-/// Events since they were last taken out of [`Effects`](super::Effects).
+/// Bytes of the session's events that have not yet been taken out of [`Effects`](super::Effects).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PendingEvents {
     pub(super) round: u64,
@@ -124,13 +126,13 @@ pub(super) struct Sessions {
     tick: Duration,
     stalled: Duration,
     pub(super) ephemerals: usize,
-    /// Unproven sessions, which no other count here includes.
+    /// Number of unproven sessions. No other count here includes them.
     unproven: usize,
-    /// Sessions of other processes.
+    /// Number of sessions of other processes.
     pub(super) remote: usize,
-    /// Their bytes, without watches, ephemeral znodes and identities.
+    /// Bytes of the sessions of other processes, without watches, ephemeral znodes and identities.
     pub(super) bytes: usize,
-    /// Bytes of their identities.
+    /// Bytes of the identities of these sessions.
     pub(super) identity_bytes: usize,
     pub(super) ends: SessionEnds,
 }
@@ -140,7 +142,7 @@ pub(super) struct Sessions {
 pub(crate) struct SessionEnds {
     /// By the client.
     pub(crate) closed: u64,
-    /// By timeout, or by a start after which no client could rely on them.
+    /// By timeout, or at a start of the store after which no client could rely on its session.
     pub(crate) expired: u64,
     /// By the exit of the client's process.
     pub(crate) exited: u64,
@@ -180,7 +182,7 @@ impl Sessions {
         slot
     }
 
-    /// Removes a session without watches and ephemeral znodes.
+    /// Removes a session that has no watches and no ephemeral znodes left.
     pub(super) fn remove(&mut self, slot: u32) {
         self.forget_identities(slot);
         let session = self.slots.remove(slot as usize);
@@ -220,7 +222,8 @@ impl Sessions {
         }
     }
 
-    /// Changes a session's bytes. Does nothing for a session of this process or an empty slot.
+    /// Replaces `before` with `after` in the bytes charged to a session. Does nothing for a session of this process or
+    /// an empty slot.
     #[inline]
     pub(super) fn recharge(&mut self, slot: u32, before: usize, after: usize) {
         if let Some(session) = self.slots.get_mut(slot as usize)
@@ -244,11 +247,11 @@ impl Sessions {
         &mut self.slots[slot as usize]
     }
 
-    /// Returns true for a session of this process that is past its deadline. Only ticks end sessions of other
-    /// processes, because a sign of life may still be unread.
+    /// Returns true for a doomed session, and for a session of this process that is past its deadline. Only ticks end
+    /// other sessions that are past their deadlines, because a sign of life may still be unread.
     pub(super) fn is_overdue(&self, slot: u32, now: BootInstant) -> bool {
         let session = self.get(slot);
-        // A doomed session of another process has lost watches and must not revive.
+        // A doomed session must not revive, because it may have lost watches.
         let is_late = session.deadline.is_some_and(|deadline| deadline <= now);
         session.is_doomed || session.is_local && is_late
     }
@@ -259,18 +262,18 @@ impl Sessions {
         self.set_deadline(slot, now);
     }
 
-    /// Moves the deadline to a full timeout from now, but never back. `now` may be older than an earlier request's,
-    /// because it is read before taking the store's lock. And a client may have missed the answer with a shorter
-    /// timeout.
+    /// Moves the deadline to a full timeout after `now`, but never to an earlier time. `now` may be earlier than the
+    /// time of a previous request, because it is read before taking the store's lock. A new timeout may be shorter than
+    /// the old one, and the client may have missed the reply that contains it.
     pub(super) fn touch(&mut self, slot: u32, now: BootInstant) {
         let tick_ns = self.tick.as_nanos() as u64;
         let session = &mut self.slots[slot as usize];
-        // Even if the deadline stays in its bucket, because a sign of life answers the probe.
+        // Renew the grace even if the deadline stays in its bucket, because a sign of life answers the probe.
         session.grace = Grace::renewed(self.stalled);
         let expires = now
             .after(Duration::from_millis(session.timeout_ms))
             .as_nanos();
-        // Always the end of the bucket: never early, and at most a tick late (rule 14).
+        // Use the end of the bucket, so that the session never expires early and expires at most a tick late (rule 14).
         let bucket = BootInstant::from_nanos((expires / tick_ns + 1).saturating_mul(tick_ns));
         if session.timeout_ms == 0 || session.deadline.is_some_and(|deadline| deadline >= bucket) {
             return;
@@ -299,7 +302,7 @@ impl Sessions {
         }
     }
 
-    /// Deadlines move only when they are reached, so a stall costs no walk over all sessions.
+    /// Adds a stall. Deadlines move only when they are reached, so a stall needs no walk over all sessions.
     pub(super) fn count_stall(&mut self, stall: Duration) {
         self.stalled += stall;
     }
@@ -331,7 +334,7 @@ impl Sessions {
     }
 
     pub(super) fn touch_all(&mut self, now: BootInstant) {
-        // Collected first, because a touch changes the table.
+        // Collect the slots first, because a touch changes the table.
         let slots: Vec<u32> = self.slots.iter().map(|(slot, _)| slot as u32).collect();
         for slot in slots {
             self.touch(slot, now);

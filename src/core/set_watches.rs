@@ -11,10 +11,10 @@ use crate::model::watch::{EventKind, WatchMode, WatchUpdate, WatchedEvent};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SetWatches {
-    /// Watches affected by later changes fire immediately.
+    /// The last transaction that the client has seen. A watch fires immediately if a later change affects it.
     pub(crate) since: Zxid,
     pub(crate) data: Vec<ZnodePath>,
-    /// On znodes that did not exist.
+    /// Watches on znodes that did not exist.
     pub(crate) exist: Vec<ZnodePath>,
     pub(crate) child: Vec<ZnodePath>,
     pub(crate) persistent: Vec<ZnodePath>,
@@ -71,10 +71,11 @@ impl Core {
         Ok(())
     }
 
-    /// Arms the watches without news and fires the others, in order. The events show the current state and belong to no
-    /// transaction. Each call stops after `most` units of work. Repeat while it returns true.
+    /// Restores watches in order. A watch fires immediately if its znode has changed in the meantime, and is armed
+    /// otherwise. The events show the current state and belong to no transaction. Each call stops after `most` units of
+    /// work, so the caller repeats it while it returns true.
     ///
-    /// This reveals no more than `exists`: a watch on an unreadable znode is armed and never fires immediately
+    /// This reveals no more than `exists`, because a watch on an unreadable znode is armed and never fires immediately
     /// (invariant 14).
     pub(crate) fn set_some_watches(
         &mut self,
@@ -87,8 +88,8 @@ impl Core {
         self.admit(session, now, effects)?;
         let lists = asked.lists();
         let count = lists.into_iter().map(<[_]>::len).sum::<usize>() - asked.done;
-        // The first turn checks all, so that a refusal leaves nothing behind. Later turns check again, because others
-        // may have filled the store.
+        // The first turn checks the room for all watches, so that a refusal leaves nothing behind. Later turns check
+        // again, because other clients may have filled the store.
         let checked = if asked.done == 0 { usize::MAX } else { most };
         let paths = lists.into_iter().flatten().skip(asked.done).take(checked);
         let (number, path_bytes) = paths.fold((0, 0), |(number, bytes), path| {
@@ -109,7 +110,7 @@ impl Core {
             let rest = paths.get(skipped..).unwrap_or_default();
             skipped = skipped.saturating_sub(paths.len());
             for path in rest {
-                // Not by number, because one watch may make a table grow.
+                // Limit the work and not the number of watches, because a single watch may make a table grow.
                 if self.tree.work.total().wrapping_sub(before) >= most as u64 {
                     break;
                 }
@@ -135,14 +136,14 @@ impl Core {
             let node = self.tree.node(node);
             (node.mzxid, node.pzxid())
         });
-        // As for `exists`, a missing znode needs no right.
+        // As for `exists`, a session needs no right to learn that a znode is missing.
         let is_readable = node.is_none_or(|node| {
             let allowed = self.allow(session, node, AclEntry::READ, String::new);
             allowed.is_ok()
         });
         let news = match (was, times) {
             _ if !is_readable => None,
-            // News is a change after `since`. The client knows the earlier ones.
+            // Only changes after `since` are news. The client knows the earlier changes.
             (Was::Data | Was::Child, None) => Some(EventKind::NodeDeleted),
             (Was::Data, Some((mzxid, _))) if mzxid > since => Some(EventKind::NodeDataChanged),
             (Was::Missing, Some(_)) => Some(EventKind::NodeCreated),
@@ -183,7 +184,8 @@ impl Core {
         Ok(watches.of_session_on(&self.tree, session.slot, path, node, wants))
     }
 
-    /// Returns false if the watch has fired or belongs to another session, because numbers can be guessed.
+    /// Disarms a watch of this session. Returns false if the watch has fired, or if it belongs to another session,
+    /// because a client can guess the numbers of watches.
     pub(crate) fn forget_watch(
         &mut self,
         session: SessionRef,
@@ -204,7 +206,7 @@ impl Core {
     }
 }
 
-/// How a watch was armed on the old connection, which decides what counts as news.
+/// How a watch was armed on the old connection. This decides which changes count as news.
 #[derive(Clone, Copy)]
 enum Was {
     Data,

@@ -2,13 +2,13 @@
 
 use hashbrown::HashTable;
 
-/// Number of parts. A table of four million names moves a few thousand of them at a time.
+/// Number of parts. When a table of four million names grows, it moves only a few thousand names at a time.
 const PARTS: usize = 1 << 10;
 
 /// Position of the hash bits that select the part. The part itself uses the lowest and highest bits.
 const PART_SHIFT: u32 = 32;
 
-/// Hash table whose callers hash and compare.
+/// Hash table. Its callers compute the hashes and compare the values.
 #[derive(Debug)]
 pub(super) struct Table<T> {
     parts: Box<[HashTable<T>]>,

@@ -1,7 +1,7 @@
 //! [`Tree`]: the znodes in one slab.
 //!
-//! Queue entries are found in their queue's index by number, all other children in one hash table by parent and name.
-//! Paths are not stored but assembled on demand.
+//! Queue entries are found by number in their queue's index. All other children are found by parent and name in one
+//! hash table. Paths are not stored. They are assembled on demand.
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher, Hasher};
@@ -45,19 +45,20 @@ pub(super) struct Node {
     pub(super) aversion: i32,
     pub(super) parent: u32,
     pub(super) siblings: Links,
-    /// In the owner's list of ephemeral nodes.
+    /// Links in the owner's list of ephemeral nodes.
     pub(super) ephemerals: Links,
     pub(super) watches: List,
     pub(super) queue_key: Option<QueueKey>,
-    /// The last synchronously kept transaction that shows in this znode. Replies that show the znode wait for it and
-    /// not for every write in flight (invariant 2).
+    /// Zxid of the last synchronously logged transaction whose effect this znode shows. A reply that shows the znode
+    /// waits for this transaction, and not for every write in flight (invariant 2).
     pub(super) kept: i64,
-    /// Time since which nothing ahead blocks a queue entry, or [`NOT_KNOWN`](Self::NOT_KNOWN).
+    /// Time at which a queue entry ceased to be blocked, in milliseconds since the Unix epoch, or
+    /// [`NOT_KNOWN`](Self::NOT_KNOWN).
     granted_ms: i64,
     is_shared: bool,
-    /// True for an entry that is found by its number and not in the table.
+    /// True for an entry that is found by its number in the queue's index, and is not in the hash table.
     is_found_by_number: bool,
-    /// True while the reaper considers it.
+    /// True while the node is one of the reaper's candidates.
     pub(super) is_candidate: bool,
     family: Option<Box<Family>>,
 }
@@ -67,12 +68,12 @@ pub(super) struct Node {
 struct Family {
     children: List,
     count: u32,
-    /// Number of children in the table.
+    /// Number of children in the hash table.
     named: u32,
     /// Number of descendants. Not counted for the root.
     below: u32,
     pzxid: Zxid,
-    /// Number of children ever created: the sequence counter.
+    /// Number of children ever created, which is the sequence counter.
     creates: i64,
     exclusive: Entries,
     shared: Entries,
@@ -93,7 +94,7 @@ impl Family {
     /// Returns true if nothing ahead blocks an entry. Shared entries do not block each other.
     #[inline]
     fn is_clear(&self, key: QueueKey, is_shared: bool) -> bool {
-        // Usually it is the only entry.
+        // Usually the entry is the only one.
         self.exclusive.len() + self.shared.len() == 1
             || self.exclusive.ahead_of(key).is_none()
                 && (is_shared || self.shared.ahead_of(key).is_none())
@@ -114,7 +115,7 @@ pub(super) struct NewChild {
     pub(super) data: Bytes,
     pub(super) acl: Acl,
     pub(super) kind: NodeKind,
-    /// The number, if the name makes it a queue entry.
+    /// The sequence number, if the name has the form of a queue entry's name.
     pub(super) sequence: Option<i64>,
     /// The parent's count of creates, including this one.
     pub(super) creates: i64,
@@ -139,7 +140,7 @@ pub(super) struct Waiter {
     pub(super) blockers: Blockers,
 }
 
-/// Properties of a node that the rules for writes need. A multi changes copies.
+/// Properties of a node that the rules for writes need. A multi changes copies of them and not the nodes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NodeView {
     /// `NIL` for a node that the multi creates.
@@ -153,14 +154,15 @@ pub(super) struct NodeView {
     pub(super) data_bytes: usize,
     /// Bytes of the whole node.
     pub(super) bytes: usize,
-    /// Index of its list among the multi's, or `NIL` for its own.
+    /// Index of the node's access control list among the lists that the multi creates, or `NIL` for a node that is in
+    /// the tree.
     pub(super) made: u32,
     /// Index of the multi's operation that wrote its data, or `NIL`.
     pub(super) written: u32,
 }
 
 impl Node {
-    /// The entry is blocked, or was granted before the store was opened.
+    /// Value of `granted_ms` for an entry that is blocked, or that was granted before the store was opened.
     const NOT_KNOWN: i64 = i64::MIN;
 
     pub(super) fn granted_at_ms(&self) -> Option<i64> {
@@ -207,7 +209,7 @@ impl Node {
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) nodes: Slab<Node>,
-    /// By parent and name, without entries that are found by number.
+    /// Nodes by parent and name, except entries that are found by number.
     by_name: Table<u32>,
     pub(super) bytes: usize,
     /// The part of `bytes` for access control lists.
@@ -216,23 +218,23 @@ pub(super) struct Tree {
     known: RefCell<KnownPaths>,
     /// Buffer for assembling a path.
     buffer: RefCell<Vec<u8>>,
-    /// Kept here because all code that touches many things has access to the tree.
+    /// Meter of work. It is a field of the tree because all code that does much work has access to the tree.
     pub(super) work: Work,
 }
 
-/// Returns the key of an entry numbered by its queue, whose number is the count of earlier creates.
+/// Returns the key of an entry that got its number from its queue. The number is the count of earlier creates.
 fn numbered(sequence: i64) -> QueueKey {
     (sequence, sequence.wrapping_add(1))
 }
 
-/// Every ZooKeeper has these znodes from the start.
+/// Znodes that every ZooKeeper store has from the start.
 const SYSTEM_PATHS: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
 
 pub(super) fn is_system_path(path: &str) -> bool {
     SYSTEM_PATHS.contains(&path)
 }
 
-/// Returns a system znode's list. Clients may read the configuration, but not write it.
+/// Returns a system znode's access control list. Clients may read the configuration, but not write it.
 fn system_acl(path: &str) -> Acl {
     if path != "/zookeeper/config" {
         return Acl::open();
@@ -266,7 +268,7 @@ impl Tree {
                 acl: system_acl(path),
                 kind: NodeKind::Persistent,
                 sequence: None,
-                // They count as children but not as creates, as in ZooKeeper.
+                // System znodes count as children but not as creates, as in ZooKeeper.
                 creates: 0,
             };
             tree.insert(
@@ -293,7 +295,7 @@ impl Tree {
         hasher.finish()
     }
 
-    /// Finds a node by its path. Usually it or its parent is cached.
+    /// Finds a node by its path. Usually the node or its parent is cached.
     pub(super) fn find(&self, path: &str) -> Option<u32> {
         let (parent_path, name) = path.rsplit_once('/')?;
         if name.is_empty() {
@@ -355,10 +357,10 @@ impl Tree {
         self.by_name.find(hash, is_sought).copied()
     }
 
-    /// Returns true if a child has this new one's name.
+    /// Returns true if the parent already has a child with the new child's name.
     #[inline]
     pub(super) fn has_child(&self, parent: u32, new: &NewChild) -> bool {
-        // No other entry has a number that is assigned just now.
+        // The number was assigned just now, so no other entry has it.
         let is_numbered = new.sequence == Some(new.creates - 1);
         let family = self.node(parent).family.as_deref();
         if is_numbered && family.is_none_or(|family| family.named == 0) {
@@ -416,15 +418,15 @@ impl Tree {
         (owner, owner_slot): (SessionId, u32),
         at: Stamp,
     ) -> u32 {
-        // Contenders end with their sessions. A persistent numbered node, such as a nested lock's path, would block all
-        // others forever if it were an entry.
+        // Only ephemeral nodes are queue entries, because contenders end with their sessions. If a persistent numbered
+        // node, such as a nested lock's path, were an entry, it would block all others forever.
         let queue_key = new
             .sequence
             .filter(|_| new.kind == NodeKind::Ephemeral)
             .map(|sequence| (sequence, new.creates));
         let is_shared = queue_key.is_some() && new.name.is_shared();
-        // Only the child that got this number from its queue has this key. Its name contains another number if it
-        // already ended with digits.
+        // Only a child that got its number from its queue has such a key. The name may still contain a different
+        // number, if it ended with digits before the number was appended.
         let is_found_by_number = queue_key
             .is_some_and(|key| key == numbered(key.0) && new.name.sequence() == Some(key.0));
         let path_bytes = self.path_bytes_below(parent, new.name.len());
@@ -472,7 +474,7 @@ impl Tree {
         index
     }
 
-    /// Updates the counts of all ancestors. There are at most half as many as the path has bytes, and usually up to
+    /// Updates all ancestors' numbers of descendants. A path of n bytes has at most n / 2 ancestors, and usually up to
     /// four.
     #[inline]
     fn count_below_from(&mut self, mut above: u32, by: i32) {
@@ -510,7 +512,8 @@ impl Tree {
         self.node_mut(parent).family = Some(family);
     }
 
-    /// Records since when nothing blocks an entry. The znode then also shows that the blockers are gone.
+    /// Records the time at which an entry ceased to be blocked. The znode then also shows that its blockers are gone,
+    /// so replies that show the znode wait for their deletes.
     pub(super) fn grant(&mut self, index: u32, unix_ms: i64) {
         let node = self.node(index);
         if node.granted_ms != Node::NOT_KNOWN {
@@ -530,7 +533,7 @@ impl Tree {
         creates
     }
 
-    /// Takes the family out, so that the children can be borrowed while it changes.
+    /// Takes a node's family out of the node, so that the children can be borrowed while the family changes.
     fn take_family(&mut self, parent: u32) -> Box<Family> {
         let node = self.node_mut(parent);
         let family = node.family.take();
@@ -555,7 +558,7 @@ impl Tree {
 
     #[inline]
     pub(super) fn at(&self, key: NodeKey) -> Option<u32> {
-        // The index may have been reused.
+        // Another node may have reused the index.
         let node = self.nodes.get(key.index as usize)?;
         (node.czxid == key.czxid).then_some(key.index)
     }
@@ -572,7 +575,7 @@ impl Tree {
         ZnodePath::trusted(std::str::from_utf8(&buffer).expect("names are text"))
     }
 
-    /// Writes a path backwards.
+    /// Writes a node's path to a buffer, from the last part to the first.
     fn write_path(&self, index: u32, buffer: &mut [u8]) {
         let (mut at, mut end, mut levels) = (index, buffer.len(), 0);
         while at != ROOT {
@@ -627,12 +630,12 @@ impl Tree {
             let creates = self.node(parent).creates();
             let at = Stamp::restored(self.node(parent).pzxid());
             let index = self.insert(parent, new, (image.owner, owner_slot), at);
-            // `insert` has overwritten the parent's count, which came with its own image.
+            // `insert` has overwritten the parent's count of creates, which was restored from the parent's image.
             let family = self.node_mut(parent).family.as_mut();
             family.expect("it has a child").creates = creates;
             index
         });
-        // `insert` has counted empty data and the open list.
+        // `insert` has counted the bytes of empty data and of the open list.
         self.bytes -= self.node(index).bytes();
         self.list_bytes -= bytes_of_acl(&self.node(index).acl);
         let mut family = self.take_family(index);
@@ -687,7 +690,7 @@ impl Tree {
         }
         if !self.node(index).is_found_by_number {
             let hash = hash_of(&self.hasher, self.node(index));
-            // By its index, so that no name is compared.
+            // Search by the node's index, so that no name is compared.
             self.by_name.remove(hash, |other| *other == index);
         }
         let mut family = self.take_family(parent);
@@ -714,7 +717,7 @@ impl Tree {
         list.iter(&self.nodes, |node| &node.siblings)
     }
 
-    /// Runs in O(1).
+    /// Returns the number of descendants, in O(1).
     pub(super) fn count_below(&self, index: u32) -> usize {
         match index {
             ROOT => self.nodes.len() - 1,
@@ -756,7 +759,7 @@ impl Tree {
         Waiter { entry, blockers }
     }
 
-    /// Returns the entry if it exists and nothing blocks it, in O(log n).
+    /// Returns the waiter's entry if it exists and nothing blocks it, in O(log n).
     pub(super) fn clear(&self, waiter: Waiter) -> Option<u32> {
         let entry = self.at(waiter.entry);
         entry.filter(|entry| self.ahead_of(*entry, waiter.blockers).is_none())
@@ -815,7 +818,7 @@ impl Tree {
     }
 }
 
-/// Levels of a path that are one unit of work.
+/// Number of path levels that count as one unit of work.
 const LEVELS_OF_A_UNIT: usize = 4;
 
 #[inline]

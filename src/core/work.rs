@@ -1,4 +1,5 @@
-//! [`Work`]: the meter of what requests make the core touch. It ends a turn under the store's lock (invariant 10).
+//! [`Work`]: a meter of the work that requests cause in the core. It limits how long a turn holds the store's lock
+//! (invariant 10).
 //!
 //! `core::tests::bounds` runs each operation in a small and a large store and compares the units. A search in an index
 //! takes O(log n) and counts as part of the fixed cost.
@@ -20,11 +21,11 @@
 
 use std::cell::Cell;
 
-/// Meter of work. A unit is a visited znode, watch or access control entry, or [`UNIT_BYTES`] of text or data: about 10
-/// to 100 ns. The fixed cost of a request is not counted, so a lock in memory counts nothing. A loop adds its length
-/// once.
+/// Meter of work. One unit is a visited znode, watch or access control entry, or [`UNIT_BYTES`] of text or data. A unit
+/// takes about 10 to 100 ns. The fixed cost of a request is not counted, so a lock in memory adds no units. A loop adds
+/// its length in one step.
 ///
-/// A cell, because reads count, too.
+/// The total is in a cell, because reads only borrow the core and still add work.
 #[derive(Debug, Default)]
 pub(super) struct Work(Cell<u64>);
 

@@ -1,7 +1,7 @@
 //! Writes: the rules for create, delete and setData, and how they are applied.
 //!
-//! A write is resolved before anything changes, so a refusal has nothing to undo. The `apply_…` functions cannot fail,
-//! and replay uses only them, so it makes no decision (invariant 1).
+//! A write is resolved before anything changes, so a refusal has nothing to undo. The `apply_…` functions cannot fail.
+//! A replay uses only these functions, so it makes no decision (invariant 1).
 
 use std::time::Duration;
 
@@ -61,8 +61,8 @@ impl Core {
         })
     }
 
-    /// Checks the rules and limits for a new znode. Nothing can fail after this. `asked` returns the path for the
-    /// error.
+    /// Checks the rules and limits for a new znode. After this check the create cannot fail. `asked` returns the path
+    /// that an error names.
     #[inline]
     pub(super) fn check_new(
         &self,
@@ -121,7 +121,6 @@ impl Core {
         now: Now,
         effects: &mut Effects,
     ) -> Result<CoreReply> {
-        // Usually a release of the head of a queue.
         let node = self.tree.find(path.as_str());
         self.may_delete(session, node, path)?;
         check_delete(node.map(|node| self.tree.view(node)), path, version)?;
@@ -141,18 +140,18 @@ impl Core {
         effects: &mut Effects,
     ) {
         let at = self.stamp(now, self.log_mode_of(self.tree.node(node).owner_slot));
-        // Before the delete, because the node has the owner and the path.
+        // Determine the reason and the path before the delete, because the node contains the owner and the path.
         let reason = self.reason(node, session.id, of_its_own);
         let path = (at.log_mode != LogMode::None).then(|| self.tree.path(node));
         self.apply_delete(node, reason, at, effects);
-        // After the delete, when the predecessor is no longer in the index.
+        // Resolve the waiters after the delete, when the predecessor is no longer in the index.
         self.resolve_waiters(now, effects);
         if let Some(path) = path {
             self.log(session.id, at, || TxnOp::Delete { path });
         }
     }
 
-    /// Checks the right to delete, before the znode itself as in ZooKeeper.
+    /// Checks the right to delete a znode. As in ZooKeeper, the right is checked before the znode itself.
     #[inline]
     fn may_delete(&self, session: SessionRef, node: Option<u32>, path: &ZnodePath) -> Result<()> {
         let parent = match node {
@@ -214,7 +213,7 @@ impl Core {
         at: Stamp,
         effects: &mut Effects,
     ) -> OpReply {
-        // It was resolved in this call, so a missing znode would be a bug in the core.
+        // The operation was resolved in this call, so a missing znode would be a bug in the core.
         let known = "a resolved operation names znodes that are there";
         match op {
             TxnOp::Create(new) => {
@@ -317,12 +316,13 @@ impl Core {
         at: Stamp,
         effects: &mut Effects,
     ) {
-        // Before removing the node, which has the list of its watches.
+        // Fire the watches before removing the node, because the node has the list of its watches.
         self.tell(node, EventKind::NodeDeleted, reason, at, effects);
         let slot = self.tree.node(node).owner_slot;
         if slot != NIL {
             let session = self.sessions.get_mut(slot);
-            // A search continues in a later turn and must not start at a removed node.
+            // A search of the session's ephemerals may continue in a later turn, which must not start at a removed
+            // node.
             if session.search == node {
                 session.search = self.tree.node(node).ephemerals.next;
             }
@@ -387,8 +387,9 @@ impl Core {
             .fire(&mut self.tree, &mut self.sessions, what, effects);
     }
 
-    /// Completes the events of waiters: whether the entry has nothing ahead and so holds the lock (invariant 8), and
-    /// since when. Call it at the end of a transaction, because a multi can replace a deleted entry.
+    /// Completes the events of waiters. Each event reports whether nothing blocks the waiter's entry any more, so that
+    /// the entry holds the lock (invariant 8). The entry itself records the time. Call this at the end of a
+    /// transaction, because a multi can replace a deleted entry.
     pub(super) fn resolve_waiters(&mut self, now: Now, effects: &mut Effects) {
         if self.watches.has_unsettled() {
             let zxid = self.last_zxid();
@@ -427,7 +428,8 @@ fn final_name(create: &Create, creates: i64) -> (NodeName, Option<i64>) {
     let name = create.path.name();
     match create.mode.is_sequential() {
         true => (NodeName::numbered(name, creates), Some(creates)),
-        // A name that contains its number is an entry, too: a converted read-write lock keeps its position this way.
+        // A name that already contains a number is an entry, too. In this way an entry of a read-write lock keeps its
+        // position when it is converted.
         false => (NodeName::text(name), sequence_of(name)),
     }
 }
@@ -471,8 +473,8 @@ pub(super) fn kind_of(mode: CreateMode, options: &CoreOptions) -> Result<NodeKin
     })
 }
 
-/// Refuses to create or change quota znodes, because clients would rely on quotas that nothing enforces. Old ones can
-/// be read and deleted.
+/// Refuses to create or change quota znodes, because clients would rely on quotas that nothing enforces. Existing quota
+/// znodes can be read and deleted.
 pub(super) fn check_no_quota(path: &ZnodePath) -> Result<()> {
     match path.as_str().starts_with("/zookeeper/quota/") {
         true => Err(Error::Unimplemented { what: QUOTAS }),
@@ -480,7 +482,7 @@ pub(super) fn check_no_quota(path: &ZnodePath) -> Result<()> {
     }
 }
 
-/// Refuses children like [`check_no_quota`].
+/// Refuses to create children of quota znodes, like [`check_no_quota`].
 #[inline]
 pub(super) fn check_no_quota_in(parent: &str) -> Result<()> {
     match parent.strip_prefix("/zookeeper/quota") {
@@ -529,7 +531,7 @@ pub(super) fn check_delete(
     Ok(())
 }
 
-/// Checks an expected version. -1 accepts any, as over the wire.
+/// Checks an expected version. As over the wire, -1 accepts any version.
 pub(super) fn check_version(current: i32, path: &ZnodePath, expected: Option<i32>) -> Result<()> {
     match expected {
         Some(expected) if expected != -1 && expected != current => Err(Error::BadVersion {
