@@ -205,7 +205,8 @@ fn each_operation_asks_for_its_right_and_for_no_other() {
     }
 }
 
-/// Submits a request without `right` on a part of the semaphore `/s`, in whose queue the session waits.
+/// Submits a request of a session that waits in the queue of the semaphore `/s` and has no `right` on one part of the
+/// semaphore.
 fn ask_without(right: u8, of: &str, request: &Request) -> Result<CoreReply> {
     let mut store = Harness::new();
     let (owner, other) = (store.session(), store.session());
@@ -583,7 +584,7 @@ fn only_sessions_that_may_read_a_znode_get_its_events() {
     let told = |kind, at: &str| (mine, kind, at.to_owned());
     let expected = [told(NodeDataChanged, "/a"), told(NodeCreated, "/a/new")];
     assert_eq!(store.fired(), expected);
-    // The watch is used up, but its watcher still gets the end of its session.
+    // The hidden event has used the watch up, but the watcher still receives the end of its session.
     store.submit(me, set_acl("/a", Acl::open(), None)).unwrap();
     store.set(me, "/a", None).unwrap();
     assert_eq!(store.fired().len(), 2, "the recursive ones");
@@ -672,7 +673,7 @@ fn a_replay_brings_the_lists_back() {
     assert!(copy.replay(unknown).is_err());
 }
 
-/// A list long enough to be compiled. One entry is `somebody`'s, and the others match no session.
+/// A list that is long enough to be compiled. One entry matches `somebody`, and the others match no session.
 fn long_list(somebody: &str) -> Acl {
     let others = (0..200).map(|at| entry(ALL, "digest", &format!("other-{at}:x")));
     let mine = entry(READ, "digest", &digest(somebody));

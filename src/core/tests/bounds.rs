@@ -1,5 +1,5 @@
-//! The table of bounds in `work.rs`: each operation runs in a small store and in one a hundred times larger. Its work
-//! may grow only as the table says.
+//! Tests of the table of bounds in `work.rs`. Each operation runs in a small store and in a store that is a hundred
+//! times larger. The operation's work may grow only as the table says.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,8 @@ use crate::model::types::AclEntry;
 const SMALL: usize = 100;
 const LARGE: usize = 100 * SMALL;
 
-/// Allowed growth of one operation's work, for entries counted in pieces and for a growing part of a table.
+/// Allowed growth of one operation's work in units, for entries that are counted in pieces and for a part of a table
+/// that grows.
 const SLACK: u64 = 64;
 
 /// A store with many znodes, entries, watches, sessions and containers of other clients.
@@ -97,7 +98,7 @@ impl Crowd {
         let before = self.store.core.work();
         act(self);
         let work = self.store.core.work() - before;
-        // As the caller does after each call.
+        // Take the effects out, as the caller does after each call.
         self.store.effects = Effects::default();
         work
     }
@@ -116,7 +117,7 @@ fn enqueue(parent: &str, name: &str) -> Enqueue {
     }
 }
 
-/// Requests of each kind, with fixed work except for the children and own znodes that some list.
+/// Requests of each kind. Their work is fixed, except that some requests list children or the session's own znodes.
 fn requests(crowd: &Crowd) -> Vec<Request> {
     let look = |entry: &ZnodePath, blockers, conditions: &[Condition]| {
         Request::GetPredecessor(GetPredecessor {
@@ -233,7 +234,8 @@ const KINDS: usize = 20;
 
 type Act = fn(&mut Crowd);
 
-/// Calls of the core other than requests: by connections, operators and time, and by reference.
+/// Calls of the core that are not requests. Connections, operators, timers and sessions with entries by reference make
+/// them.
 const CALLS: [(&str, Act); 17] = [
     ("a ping", |it| {
         it.store

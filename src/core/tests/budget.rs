@@ -45,7 +45,7 @@ fn paths_that_are_watched_count_as_long_as_they_are() {
     let watched = until_refused(&mut store, one, |number| exists(&long(number)));
     assert!((40..100).contains(&watched), "{watched}");
     assert!(store.core.bytes() >= before + watched * 10_000);
-    // Disarmed and fired watches count no more.
+    // Watches that were disarmed or have fired are no longer counted.
     assert!(store.core.unwatch(key));
     store.watch(one, exists(&long(0)));
     store.detach(one);
@@ -156,7 +156,7 @@ fn identities_go_with_their_connection() {
         for user in 0..4 {
             let secret = format!("{}{number}-{user}:x", "u".repeat(3_000));
             let proof = Identity::digest(secret.as_bytes());
-            // There may be no room for the last one.
+            // The store may have no room for the last identity.
             let _ = store.core.add_identity(me, proof);
         }
         assert!(store.core.bytes() >= with_session + 3_000);
@@ -300,7 +300,7 @@ fn events_are_counted_to_the_byte() {
     }
 }
 
-/// Addresses are small, and sessions of this process are not limited.
+/// Addresses are small, so they need no room, and sessions of this process are not limited.
 #[test]
 fn addresses_and_sessions_of_this_process_are_identified_where_there_is_no_room() {
     let mut store = small();
@@ -319,7 +319,7 @@ fn addresses_and_sessions_of_this_process_are_identified_where_there_is_no_room(
     store.core.add_identity(own, proof(0)).unwrap();
 }
 
-/// Does something random in or to one of the sessions.
+/// Makes a random change in a random session, or to the session itself.
 fn step(store: &mut Harness, random: &mut Random, sessions: &mut Vec<SessionRef>) {
     if sessions.is_empty() || random.below(12) == 0 {
         let timeout = [None, Some(5 * SECOND)][random.below(2) as usize];
@@ -371,7 +371,7 @@ fn step(store: &mut Harness, random: &mut Random, sessions: &mut Vec<SessionRef>
     }
 }
 
-/// The content of a store, in another one with a lower limit.
+/// Copies the content of a store to another store with a lower limit.
 fn reopened(store: &Harness, limit: usize) -> Harness {
     let mut options = options();
     options.limits.bytes = limit;
@@ -426,7 +426,7 @@ fn delete_below(store: &mut Harness, me: SessionRef, at: &str) {
 fn every_count_is_what_is_there() {
     for seed in 0..100 {
         let mut options = options();
-        // It has room for sixteen sessions, but not for everything they ask for.
+        // The store has room for sixteen sessions, but not for everything that the sessions request.
         options.limits.bytes = 16 * 16 * SESSION_BYTES;
         let empty = Core::new(options.clone()).bytes();
         let mut store = Harness::with(options.clone());

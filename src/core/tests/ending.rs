@@ -132,8 +132,8 @@ fn a_session_gets_back_the_timeout_that_it_was_opened_with_and_no_longer_one() {
     }
 }
 
-/// `now` may be stale, because it is read before the lock is taken. A client that lost the answer believes in its old
-/// timeout.
+/// `now` may be stale, because it is read before the lock is taken. A client that lost the answer with a shorter
+/// timeout still relies on its old timeout.
 #[test]
 fn neither_a_stale_touch_nor_a_shorter_timeout_moves_a_deadline_back() {
     let mut store = Harness::new();
@@ -159,7 +159,7 @@ fn neither_a_stale_touch_nor_a_shorter_timeout_moves_a_deadline_back() {
     assert!(again.is_ok(), "the client still believes in it");
 }
 
-/// As after a start after which no client can rely on its session.
+/// This happens at a start of the store after which no client can rely on its session.
 #[test]
 fn sessions_of_other_processes_end_at_the_date_of_the_opening() {
     let mut store = Harness::new();

@@ -22,7 +22,7 @@ fn the_counts_are_those_of_what_is_there() {
     assert_eq!(counts.znodes, empty.znodes + 2);
     assert_eq!((counts.ephemerals, counts.watches), (1, 1));
     assert_eq!((empty.sessions, counts.sessions), (2, 1));
-    // As ZooKeeper counts: both paths, and the data that `create` writes.
+    // As in ZooKeeper, the paths of both znodes count, and the data that `create` writes.
     let data = "/a".len() + "/a/b".len() + 2 * "data".len();
     assert_eq!(counts.data_bytes, empty.data_bytes + data);
     assert!(counts.znode_bytes > empty.znode_bytes + data);

@@ -46,7 +46,7 @@ fn an_answer_waits_for_the_last_change_of_all_that_it_shows() {
     );
     let nothing = Zxid(0);
     let mut expected = vec![
-        // A create changes its parent's children and counts.
+        // A create changes the number and the list of its parent's children.
         (exists("/a"), b),
         (get_data("/a"), b),
         (get_children("/a"), b),
@@ -61,7 +61,7 @@ fn an_answer_waits_for_the_last_change_of_all_that_it_shows() {
         (Request::Multi(vec![has_at_most("/a", 1)]), b),
         // A missing znode has no children, and had none when it was deleted.
         (Request::Multi(vec![has_at_most("/gone", 1)]), nothing),
-        // Any transaction may have deleted it.
+        // Any transaction may have deleted the missing znode.
         (exists("/gone"), d),
         (read(&[data("/gone")]), d),
         (Request::Multi(vec![check("/gone")]), d),
@@ -146,8 +146,9 @@ fn enqueue(parent: &str, queue_data: Option<&str>) -> Request {
     })
 }
 
-/// Requests of a session of this process. The flags say whether they take room in a log of everything, and in one
-/// without such sessions. `/p` is persistent, `/mine` and `/other` are ephemeral.
+/// Requests of a session of this process. The first flag says whether the request takes room in a log of all
+/// transactions. The second flag says whether it takes room in a log without the sessions of this process. `/p` is
+/// persistent, `/mine` and `/other` are ephemeral.
 fn needs() -> Vec<(Request, bool, bool)> {
     let create = |mode| Request::Create(create("/new", mode));
     let multi = |ops: &[Op]| Request::Multi(ops.to_vec());
@@ -174,7 +175,7 @@ fn needs() -> Vec<(Request, bool, bool)> {
         (create(Persistent), true, true),
         (create(Container), true, true),
         (create(Ephemeral), true, false),
-        // The options rule TTL znodes out.
+        // The options do not allow TTL znodes.
         (create(ttl), false, false),
         (multi(&[check("/p"), has("/p", "data")]), false, false),
         (multi(&[has_at_most("/p", 1)]), false, false),
@@ -185,7 +186,7 @@ fn needs() -> Vec<(Request, bool, bool)> {
         (multi(&[set("/gone", "new")]), false, false),
         (enqueue("/p", None), true, false),
         (enqueue("/p", Some("")), true, false),
-        // Creates the queue, too.
+        // This request also creates the queue.
         (enqueue("/p/queue", Some("")), true, true),
         (enqueue("/p/queue", None), true, false),
         (Request::Close, true, false),
@@ -225,7 +226,7 @@ fn a_request_takes_room_in_the_log_if_anything_of_it_is_kept() {
             assert_eq!(needs, needed, "{journal:?}: {request:?}");
         }
     }
-    // Any log keeps everything of another process.
+    // Every log keeps all transactions of another process's session.
     store.core.set_journal(Journal::Durable);
     for request in [Request::Close, enqueue("/p", None)] {
         assert!(store.core.needs_log(other, &request), "{request:?}");
@@ -317,7 +318,7 @@ fn the_room_that_is_asked_for_is_enough_for_any_request() {
         store.core.kept().clear();
         let asked = store.core.txn_bytes(me, &request);
         match store.submit(me, request.clone()) {
-            // A list without identities is refused.
+            // The store refuses a list whose `auth` expands to no identity.
             Err(Error::InvalidAcl { .. }) => continue,
             answer => drop(answer.unwrap()),
         }

@@ -110,6 +110,6 @@ fn a_check_changes_nothing_and_is_answered() {
     };
     assert_eq!(replies, [OpReply::Checked, OpReply::Checked]);
     assert_eq!(store.stat(me, "/a"), Some(before));
-    // The log has nothing to keep.
+    // The multi adds no transaction to the log.
     assert_eq!(store.core.kept().len(), kept);
 }

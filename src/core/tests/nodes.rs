@@ -180,8 +180,8 @@ fn a_multi_read_fails_one_by_one() {
     );
 }
 
-/// A client that sets a quota relies on it, and nothing enforces one here, so it is an error. These are the znodes that
-/// zkCli's setquota creates.
+/// Setting a quota is an error, because the client would rely on a quota that nothing enforces here. These are the
+/// znodes that zkCli's setquota creates.
 #[test]
 fn a_quota_is_refused() {
     const LIMITS: &str = "/zookeeper/quota/a/zookeeper_limits";
@@ -203,7 +203,7 @@ fn a_quota_is_refused() {
             assert!(is_refused(refused), "{at} {mode:?}");
         }
     }
-    // An older store may contain some. They can be seen and deleted, but not changed.
+    // An older store may contain quota znodes. They can be read and deleted, but not changed.
     let at = store.core.stamp(store.now, LogMode::None);
     for old in ["/zookeeper/quota/a", LIMITS] {
         let new = NewNode {
@@ -244,7 +244,7 @@ fn a_path_leads_to_no_later_znode() {
     store.create(me, "/a", Persistent).unwrap();
     assert!(store.stat(me, "/a").is_some());
     store.delete(me, "/a").unwrap();
-    // It reuses the slot of `/a`.
+    // The new znode reuses the slot of `/a`.
     store.create(me, "/b", Persistent).unwrap();
     assert_eq!(store.stat(me, "/a"), None);
     assert!(store.stat(me, "/b").is_some());

@@ -23,7 +23,7 @@ fn the_nearest_blocker_is_found_by_number() {
         by(&store.look(me, &writer, Blockers::All)),
         Some((reader.as_str(), 2))
     );
-    // Another client's entry counts by its number and not by its age.
+    // The position of another client's entry follows from its number, not from its age.
     store.create(me, "/q/x-0000000003", Ephemeral).unwrap();
     assert_eq!(
         by(&store.look(me, &writer, Blockers::All)),
@@ -137,7 +137,7 @@ fn watch_of(standing: &Predecessor<WatchKey>) -> WatchKey {
 }
 
 impl Harness {
-    /// Replaces an entry by one of another name in one step, as a read-write lock's holder does.
+    /// Replaces an entry with an entry of another name in one transaction, as the holder of a read-write lock does.
     fn convert(&mut self, session: SessionRef, from: &str, to: &str) -> Result<CoreReply> {
         let delete = Op::Delete {
             path: path(from),
@@ -220,7 +220,7 @@ fn an_entry_is_granted_when_the_last_that_blocks_it_is_gone() {
     let (last, _) = store.enqueue(two, "/q", "w-", Blockers::All);
     let entries = [&writer, &reader, &second_reader, &last].map(ZnodePath::as_str);
     assert_eq!(store.granted(admin, entries), [Some(1), None, None, None]);
-    // The writer keeps its place as a reader, and the readers behind it hold, too.
+    // The writer becomes a reader at the same position, so the readers behind it hold the lock, too.
     store.advance(SECOND);
     store
         .convert(one, writer.as_str(), "/q/__READ__0000000000")
@@ -230,7 +230,7 @@ fn an_entry_is_granted_when_the_last_that_blocks_it_is_gone() {
         store.granted(admin, entries),
         [Some(2), Some(2), Some(2), None]
     );
-    // A waiter without a connection is granted when it next asks.
+    // A waiter without a connection is granted the lock when it asks the next time.
     store.detach(two);
     for reader in &entries[..3] {
         store.advance(SECOND);
@@ -261,7 +261,8 @@ fn a_withdrawal_is_no_release() {
     store.submit(one, Request::Close).unwrap();
     let died = (watch_of(&behind_one), true, DeleteReason::Died);
     assert_eq!(departures(&mut store), [died]);
-    // The event is unread, so a waiter that withdraws now has never seen what the dead holder left.
+    // The waiter may not have read the event. If it withdraws now, it has never seen the state that the dead holder
+    // left, so the reason is unknown.
     store.submit(two, Request::Withdraw { entry }).unwrap();
     let unknown = (watch_of(&behind_two), true, DeleteReason::Unknown);
     assert_eq!(departures(&mut store), [unknown]);
@@ -277,7 +278,7 @@ fn a_data_change_does_not_wake_a_waiter_and_one_without_its_node_is_not_clear() 
     store.set(one, first.as_str(), None).unwrap();
     assert_eq!(store.fired(), []);
     store.delete(one, second.as_str()).unwrap();
-    // Reuses its slot in the store for another node.
+    // The new entry reuses the deleted entry's slot.
     store.enqueue(two, "/q", "w-", Blockers::All);
     store.delete(one, first.as_str()).unwrap();
     let gone = (watch_of(&standing), false, DeleteReason::Released);
@@ -343,7 +344,7 @@ fn an_entry_that_is_converted_keeps_its_place_on_the_other_side() {
         Some((downgraded, 1))
     );
 
-    // Convert it back with others behind it. New entries get numbers behind all of them.
+    // Convert the entry back while other entries are behind it. New entries get numbers behind all of them.
     store.convert(me, downgraded, writer.as_str()).unwrap();
     store.delete(me, next.as_str()).unwrap();
     assert_eq!(
@@ -455,7 +456,7 @@ fn an_entry_that_is_refused_leaves_no_queue_behind() {
     let changes: [Change; 4] = [
         // No session may create a child of the queue.
         (|_| {}, read_only, Bytes::new()),
-        // Room for the queue and its parent, but not for the entry.
+        // The store has room for the queue and its parent, but not for the entry.
         (
             |limits| limits.znodes = NEW_NODES + 2,
             Acl::open(),
@@ -477,7 +478,7 @@ fn an_entry_that_is_refused_leaves_no_queue_behind() {
         let refused = store.submit(me, Request::Enqueue(enqueue));
         assert!(refused.is_err(), "{at}");
         assert_eq!(store.core.dump(), before, "{at}: {refused:?}");
-        // Only the entry was refused, and the queue could have been created.
+        // Only the entry was refused. The queue itself can be created.
         store.create(me, "/a", Persistent).unwrap();
         store.create(me, "/a/q", Container).unwrap();
     }
@@ -562,7 +563,7 @@ fn the_root_is_no_entry() {
     let me = store.session();
     let look = store.look(me, &ZnodePath::root(), Blockers::All);
     assert!(matches!(look, Predecessor::Gone), "{look:?}");
-    // Nor if the root is the parent.
+    // An entry directly below the root is handled like any other entry.
     let (first, _) = store.enqueue(me, "/", "w-", Blockers::All);
     let look = store.look(me, &first, Blockers::All);
     assert!(matches!(look, Predecessor::Clear), "{look:?}");
@@ -648,7 +649,7 @@ fn conditions_of_a_waiter_end_with_its_watch_and_both_may_be_of_one_znode() {
         assert_eq!(store.core.watches.counts(), (0, 0));
 
         let (mut store, [holder, waiting], watch) = held_up(&conditions);
-        // Clients cannot address the watch on the data by any number.
+        // Clients cannot refer to the internal watch on the data by any number.
         for number in 0..4 {
             let key = WatchKey::from_u64(watch.to_u64() & !0xff | number);
             let (now, effects) = (store.now, &mut store.effects);
@@ -673,7 +674,7 @@ fn a_wait_ends_where_a_condition_may_no_longer_be_read() {
         let (mut store, [holder, _], watch) = held_up(&permits("data", 0));
         let unreadable = set_acl(at, everybody(AclEntry::ALL & !AclEntry::READ), None);
         store.submit(holder, unreadable).unwrap();
-        // With more leases it would keep waiting, if it could know that.
+        // The additional lease would make the entry continue to wait, if the session could read the znode.
         store.create(holder, "/s/leases/more", Persistent).unwrap();
         assert_eq!(
             departures(&mut store),

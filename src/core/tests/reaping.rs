@@ -87,7 +87,8 @@ fn a_sweep_is_limited_and_the_next_one_comes_soon() {
     assert_eq!(left(&store), 0);
 }
 
-/// As with one lock name for each job. A sweep checks the containers of one interval, and soon removes them.
+/// This happens when each job uses its own lock name. A sweep checks the containers of one interval and soon removes
+/// them.
 #[test]
 fn containers_that_come_all_the_time_do_not_gather() {
     const RATE: usize = 2_000;
@@ -113,7 +114,7 @@ fn containers_that_come_all_the_time_do_not_gather() {
     assert!(most < of_interval * 3 / 2, "{most} znodes");
 }
 
-/// The reaper's candidates are only znodes that it may delete, each once.
+/// Only znodes that the reaper may delete are its candidates, and each znode is a candidate only once.
 #[test]
 fn a_znode_that_nobody_reaps_is_no_candidate() {
     let mut store = Harness::new();
@@ -152,7 +153,7 @@ fn a_time_to_live_has_passed_after_its_last_millisecond() {
     for _ in 2..5 {
         store.advance(60 * SECOND);
     }
-    // Unused for the five minutes of the options, but not longer.
+    // The container has been unused for exactly the five minutes of the options, but not longer.
     assert!(store.stat(me, "/c").is_some());
     store.advance(60 * SECOND);
     assert_eq!(store.stat(me, "/c"), None);

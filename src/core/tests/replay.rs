@@ -104,7 +104,7 @@ impl Random {
     }
 }
 
-/// A store after a random program.
+/// Returns a store after a random sequence of operations, and the number of multis among them.
 fn grown(seed: u64, journal: Journal) -> (Harness, usize) {
     let mut random = Random(seed);
     let mut store = Harness::new();
@@ -146,7 +146,7 @@ fn a_replay_of_the_transactions_gives_the_same_store() {
         multis += done;
         let copy = replayed(&mut store);
         assert_eq!(copy.dump(), store.core.dump(), "seed {seed}");
-        // A multi that only checks leaves only a gap.
+        // A multi that only checks is not logged and leaves a gap in the zxids.
         assert!(copy.last_zxid() <= store.core.last_zxid());
     }
     assert!(multis > 1_000, "the programs should do something: {multis}");
@@ -170,7 +170,7 @@ fn the_images_of_a_store_give_the_same_store() {
     }
 }
 
-/// The content without the sessions is the same, and the counters never fall behind.
+/// The replayed content is the same except for the sessions of this process, and a count of creates is never too high.
 #[test]
 fn the_durable_journal_leaves_out_only_what_dies_with_the_process() {
     for seed in 0..200 {
@@ -199,7 +199,7 @@ fn the_durable_journal_leaves_out_only_what_dies_with_the_process() {
                 .collect()
         };
         assert_eq!(left(&copy), left(&store.core), "seed {seed}");
-        // No new child gets the number of a kept one.
+        // A new child must not get the number of a child that the log kept.
         copy.finish_restore(store.core.last_zxid());
         for (one, other) in copy.node_images().zip(store.core.node_images()) {
             assert!(one.creates <= other.creates);
@@ -336,7 +336,7 @@ fn two_entries_in_one_place_of_a_queue_are_damage() {
     }
 }
 
-/// Its parent would be deleted at the end of the session.
+/// The parent would be deleted at the end of the session, and the child would remain.
 #[test]
 fn a_child_of_an_ephemeral_znode_is_damage() {
     let mut store = Harness::new();
@@ -389,7 +389,7 @@ fn a_replayed_session_gets_its_full_timeout() {
     assert!(found.is_ok());
 }
 
-/// A restored store admits no session for that long.
+/// After a restart, the store admits no session for as long as this timeout.
 #[test]
 fn the_longest_timeout_is_that_of_other_processes_alone() {
     let mut store = Harness::new();

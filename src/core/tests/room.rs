@@ -301,7 +301,7 @@ fn a_multi_may_add_the_last_znodes() {
     }
 }
 
-/// As after a start with lower limits.
+/// The store is beyond its limits, as it is after a start with lower limits.
 #[test]
 fn a_multi_that_adds_nothing_is_carried_out_beyond_the_limits() {
     let mut store = Harness::new();
@@ -364,7 +364,7 @@ fn a_list_that_is_set_counts_for_what_it_has() {
             version: None,
         }
     };
-    // A client outside the list can do nothing more to it.
+    // A client that no entry of the list matches cannot change the znode any more.
     let owner = Identity::ip([10, 0, 0, 1].into());
     store.core.add_identity(me, owner).unwrap();
     store.submit(me, of(2)).unwrap();

@@ -132,7 +132,7 @@ fn watches_come_back_in_turns_as_they_do_at_once() {
         ];
         assert_eq!(events, expected, "{most} in a turn");
         assert_eq!(turns, COUNT.div_ceil(most), "{most} in a turn");
-        // The fired ones are not armed.
+        // The watches that have fired are not armed.
         for (at, armed) in [("/a", 4), ("/missing", 2), ("/new", 0), ("/gone", 0)] {
             let found = store.find_watches(me, at, WatchFilter::Any).unwrap();
             assert_eq!(found.len(), armed, "{at}, {most} in a turn");

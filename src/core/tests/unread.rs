@@ -1,4 +1,4 @@
-//! Watches reveal no more of a znode than exists and getData, to a client without the right to read it.
+//! To a client without the right to read a znode, watches reveal no more of the znode than exists and getData do.
 
 use super::*;
 use crate::model::types::AclEntry;
@@ -12,7 +12,7 @@ fn unread() -> Acl {
     }])
 }
 
-/// Each of a client's lists of watches, with only `/secret`.
+/// Returns five requests, each with only `/secret` in another one of the client's lists of watches.
 fn lists(since: i64) -> [SetWatches; 5] {
     let of = |list: fn(&mut SetWatches) -> &mut Vec<ZnodePath>| {
         let mut asked = SetWatches {
@@ -42,7 +42,7 @@ const WHICH: [WatchFilter; 5] = [
 struct World {
     store: Harness,
     owner: SessionRef,
-    /// May not read.
+    /// A session that may not read the znode.
     spy: SessionRef,
 }
 
@@ -178,7 +178,7 @@ fn watches_brought_back_tell_missed_changes_to_sessions_that_may_read() {
     assert_eq!(world.events(), told(NodeDeleted));
 }
 
-/// Two stores, one of which changes the unreadable znode, look the same through any two steps.
+/// Two stores look the same to the spy through any two steps, although only one of them changes the unreadable znode.
 #[test]
 fn no_search_in_several_steps_tells_that_a_znode_has_changed() {
     const STEPS: usize = 20;
@@ -203,7 +203,8 @@ fn no_search_in_several_steps_tells_that_a_znode_has_changed() {
     }
 }
 
-/// Restored twice, the session has watches of several kinds on the znode, and one event concerns all of them.
+/// The watches are restored twice, so the session has watches of several kinds on the znode, and one event affects all
+/// of them.
 #[test]
 fn a_watch_is_not_used_up_beside_another_that_was_told_nothing() {
     for how in 0..3 {
@@ -225,7 +226,8 @@ fn a_watch_is_not_used_up_beside_another_that_was_told_nothing() {
     }
 }
 
-/// An event uses up the watch of a session that has lost its right. The watch can be armed again.
+/// A hidden event uses up the watch of a session that has lost its right to read. The client can then arm the watch
+/// again.
 #[test]
 fn a_watch_that_was_used_up_unseen_tells_nothing_until_it_is_armed_again() {
     let mut world = World::new(Acl::open());

@@ -93,7 +93,7 @@ fn the_watches_of_a_session_are_limited() {
     store.watch(me, exists("/a"));
 }
 
-/// With few or many watches of its own, and with watches of others on the path.
+/// The session has few or many other watches, and other sessions have watches on the path.
 #[test]
 fn a_served_session_that_arms_a_watch_again_has_it_once() {
     let mut store = Harness::new();
@@ -120,7 +120,7 @@ fn a_served_session_that_arms_a_watch_again_has_it_once() {
     assert_eq!(told[0].0, there);
 }
 
-/// Sessions of other processes refer to their watches by numbers, and can guess the numbers of others.
+/// Sessions of other processes refer to their watches by numbers, and can guess the numbers of other sessions' watches.
 #[test]
 fn a_watch_has_a_number_that_leads_to_it_alone() {
     let mut store = Harness::new();
@@ -129,7 +129,7 @@ fn a_watch_has_a_number_that_leads_to_it_alone() {
     for watch in &first {
         assert!(store.core.unwatch(*watch));
     }
-    // These reuse the slots.
+    // These watches reuse the slots of the first three.
     let second: Vec<_> = (0..3).map(|_| store.watch(me, exists("/a"))).collect();
     let all: Vec<_> = first.into_iter().chain(second).collect();
     for watch in &all {

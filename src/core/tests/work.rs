@@ -1,9 +1,9 @@
-//! The work of a request is bounded by its own bytes and its answer's, no matter how large the store is.
+//! The work of a request is bounded by the length of the request and of its answer, no matter how large the store is.
 
 use super::*;
 use crate::model::types::AclEntry;
 
-/// Most entries of an access control list.
+/// Maximum number of entries of an access control list.
 const ENTRIES: usize = 1_024;
 
 impl Harness {
@@ -255,7 +255,7 @@ fn make_deep(store: &mut Harness, me: SessionRef) -> String {
     deep
 }
 
-/// A path is walked down to find a znode, and up to build its path and to count it.
+/// To find a znode, we walk its path down. To build the path and to update the counts, we walk it up.
 #[test]
 fn a_deep_path_costs_its_levels() {
     let mut store = roomy();
@@ -374,7 +374,7 @@ fn the_watches_of_a_session_that_expires_go_in_pieces_before_it_does() {
             .unwrap();
     }
     store.now.moment = store.now.moment.after(Duration::from_secs(60));
-    // First its connection is asked for signs of life that are still unread.
+    // At the first deadline, the session's connection is asked for unread signs of life.
     store.core.tick(store.now, &mut store.effects);
     store.now.moment = store.now.moment.after(Duration::from_secs(60));
     let mut ticks = 0;
@@ -427,7 +427,7 @@ fn a_session_that_has_lost_some_of_its_watches_is_not_saved_by_a_late_sign_of_li
             .submit(me, exists(&format!("/missing/{number}")))
             .unwrap();
     }
-    // At the first deadline its connection is asked for signs of life that are still unread.
+    // At the first deadline, the session's connection is asked for unread signs of life.
     for _ in 0..2 {
         store.now.moment = store.now.moment.after(Duration::from_secs(60));
         store.core.tick(store.now, &mut store.effects);
@@ -528,7 +528,7 @@ fn a_waiter_that_asks_again_and_again_has_one_watch() {
 
 /// Ends all overdue sessions. Returns the number of ticks, and the most sessions ended in one tick.
 fn end_all(store: &mut Harness) -> (usize, usize) {
-    // At the first deadline their connections are asked for signs of life that are still unread.
+    // At the first deadline, the sessions' connections are asked for unread signs of life.
     let (mut ticks, mut most) = (0, 0);
     while store.core.counts().sessions > 1 {
         store.now.moment = store.now.moment.after(Duration::from_secs(60));
