@@ -117,14 +117,14 @@ pub(super) const WATCH_BYTES: usize = 256;
 /// Bytes of a session of another process, without its watches and ephemeral znodes.
 pub(crate) const SESSION_BYTES: usize = 512;
 
-/// Sessions may always use this fraction (one nth) of the limit, even if znodes fill the store, so that a client can
+/// Sessions may always use `1 / SESSIONS_PART` of the limit, even if znodes fill the store, so that a client can
 /// connect and delete znodes.
 const SESSIONS_PART: usize = 16;
 
-/// Identities may always use this fraction (one nth) of the limit, for the same reason.
+/// Identities may always use `1 / IDENTITIES_PART` of the limit, for the same reason.
 const IDENTITIES_PART: usize = 16;
 
-/// The last fraction (one nth) of the limit, which the sessions share equally.
+/// The sessions share the last `1 / SHARED_PART` of the limit equally.
 const SHARED_PART: usize = 4;
 
 /// A limit, and how much of it is in use.

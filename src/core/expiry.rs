@@ -30,7 +30,7 @@ pub(super) struct Overdue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Expire,
-    /// The deadline moves, because the store was late by as much.
+    /// The deadline moves by the time for which the store was late.
     Postpone {
         until: BootInstant,
     },
@@ -81,7 +81,7 @@ impl Grace {
         if until > facts.now {
             return (Verdict::Postpone { until }, grace);
         }
-        // After a stall, a session without a connection is postponed, too. The stall may have broken the connection,
+        // After a stall, this also holds for a session without a connection. The stall may have broken the connection,
         // and the client may be about to reconnect.
         let may_be_unread = facts.is_attached || stall > Duration::ZERO;
         if grace.is_probed || !may_be_unread {

@@ -83,7 +83,7 @@ impl Core {
             .collect()
     }
 
-    /// Returns an upper bound of the slots.
+    /// Returns an upper bound of the slots for [`sessions_in`](Self::sessions_in).
     pub(crate) fn session_slots(&self) -> usize {
         self.sessions.slots.capacity()
     }
@@ -101,7 +101,7 @@ impl Core {
         }
     }
 
-    /// Returns an upper bound of the slots.
+    /// Returns an upper bound of the slots for [`ephemerals_in`](Self::ephemerals_in).
     pub(crate) fn znode_slots(&self) -> usize {
         self.tree.nodes.capacity()
     }
@@ -119,7 +119,7 @@ impl Core {
         }
     }
 
-    /// Returns an upper bound of the slots.
+    /// Returns an upper bound of the slots for [`watches_in`](Self::watches_in).
     pub(crate) fn watch_slots(&self) -> usize {
         self.watches.slots()
     }

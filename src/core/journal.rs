@@ -2,8 +2,8 @@
 //! reply may leave.
 //!
 //! [`Core::replay`](super::Core::replay) applies a transaction without any decision (invariant 1). The size of a
-//! transaction is checked before the transaction is applied, so every acknowledged write fits into the log (invariant
-//! 2).
+//! transaction is checked before the transaction is applied, so every acknowledged write fits into the log
+//! (invariant 2).
 
 use bytes::Bytes;
 

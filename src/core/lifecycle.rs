@@ -249,7 +249,8 @@ impl Core {
     }
 
     /// Detaches a session from its closed connection, and drops the connection's identities and watches. An unproven
-    /// session ends. One call drops at most [`MAX_DROPPED`] watches, so the caller repeats it while it returns true.
+    /// session ends. One call drops at most [`MAX_DROPPED`] watches, so the caller repeats the call while it returns
+    /// true.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn detach(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> bool {
         if self.is_unproven(of) {

@@ -81,8 +81,8 @@ impl Core {
     /// entry's key and the entry ahead that blocks it.
     ///
     /// Returns `None`, with no entry added, if this fast path does not apply. The caller then sends a request instead.
-    /// The reasons are a missing queue in a store with a log, a parent that is not a queue, a blocker or a failed
-    /// condition of an entry that must not wait, and every error.
+    /// The fast path does not apply if a missing queue cannot be created here, if the parent is not a queue, if an
+    /// entry that must not wait is blocked or fails a condition, or if the request would be refused.
     #[inline]
     pub(crate) fn enter(
         &mut self,

@@ -23,8 +23,8 @@ impl Core {
         if let Some(node) = node {
             self.allow(session, node, AclEntry::READ, || path.to_string())?;
         }
-        // A missing znode is watched for its creation. getData and getChildren arm no watch on a missing znode (rule
-        // 3).
+        // A missing znode is watched for its creation. getData and getChildren arm no watch on a missing znode
+        // (rule 3).
         let watch = self.watch_if(watch, session, WatchKind::Data, path, node)?;
         let stat = node.map(|node| self.tree.node(node).stat());
         Ok(Reply::Exists {

@@ -1,4 +1,4 @@
-//! Replay applies the transactions of a log to a core, and restore loads the images of a snapshot into a core.
+//! Replay of a log's transactions into a core, and restore of a snapshot's images into a core.
 //!
 //! Neither makes a decision (invariant 1). Content that no core can have written is reported as [`Damage`], and the
 //! store is not opened. We never repair content by guessing.

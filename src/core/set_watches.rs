@@ -73,7 +73,7 @@ impl Core {
 
     /// Restores watches in order. A watch fires immediately if its znode has changed in the meantime, and is armed
     /// otherwise. The events show the current state and belong to no transaction. Each call stops after `most` units of
-    /// work, so the caller repeats it while it returns true.
+    /// work, so the caller repeats the call while it returns true.
     ///
     /// This reveals no more than `exists`, because a watch on an unreadable znode is armed and never fires immediately
     /// (invariant 14).
