@@ -17,7 +17,7 @@ use crate::model::types::AclEntry;
 #[derive(Clone, Default)]
 pub struct Acl(Option<Arc<List>>);
 
-/// Entries of a list other than the open one, and their cached rights.
+/// Entries of a list that is not the open list, and the cached rights of the list.
 struct List {
     entries: Box<[AclEntry]>,
     /// Length of all schemes and ids, in bytes.
@@ -94,7 +94,7 @@ impl Hash for Acl {
 /// Maximum number of pairs of an entry and an identity for which a list is searched without being compiled.
 const FEW_PAIRS: usize = 32;
 
-/// All rights, including unnamed ones, for the superuser.
+/// All rights of the superuser, including bits that have no name.
 const EVERY_RIGHT: u8 = u8::MAX;
 
 /// Cached index of a list: its rights by identity, and its last verdict.
@@ -116,7 +116,7 @@ pub(crate) struct Granted {
 }
 
 impl Rights {
-    /// Returns the rights that `entries` grant to these identities. `entries` must be the same in each call.
+    /// Returns the rights that `entries` grant to these identities. Every call must pass the same entries.
     pub(crate) fn granted(&self, entries: &[AclEntry], identities: &Identities) -> Granted {
         let stamp = identities.stamp();
         let verdict = self.verdict.load(Ordering::Relaxed);
@@ -148,7 +148,7 @@ impl Rights {
                 work: entries.len() + pairs,
             };
         }
-        // The request that causes the compilation is charged for it.
+        // The work of the compilation is charged to the request that causes it.
         let mut work = 0;
         let compiled = self.compiled.get_or_init(|| {
             work = entries.len();
@@ -309,7 +309,7 @@ mod tests {
             let asked = |identities: &Identities| rights.granted(&list, identities).rights;
             let mut me = identities(50, 3);
             let stranger = identities(50, 3);
-            // `me` last, because a verdict on these identities must be cached when the next one is added.
+            // Ask for `me` last, so that a verdict on these identities is cached when the next identity is added.
             assert_eq!((asked(&stranger), asked(&me)), (0, 0));
             me.add(mine).unwrap();
             assert_eq!(

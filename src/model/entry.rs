@@ -91,14 +91,14 @@ pub struct NewEntry<'a> {
     pub unix_ms: i64,
 }
 
-/// How an entry joins its queue: behind others, or only under conditions.
+/// How an entry joins its queue: it waits behind others, or it joins only under a condition.
 #[derive(Clone, Copy, Debug)]
 pub enum EnqueueMode<'a> {
-    /// Waits behind the entries that block it.
+    /// The entry waits behind the entries that block it.
     Queued(Blockers),
-    /// Does not wait. Created only if no entry blocks it.
+    /// The entry does not wait. It is created only if no entry blocks it.
     IfFree(Blockers),
-    /// Does not wait. Created only if all conditions hold.
+    /// The entry does not wait. It is created only if all conditions hold.
     When(&'a [Condition<&'a ZnodeHandle, &'a [u8]>]),
 }
 

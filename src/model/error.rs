@@ -148,7 +148,8 @@ pub enum Error {
         timeout: Duration,
         /// The last failure.
         reason: String,
-        /// True if the last try found no server without TLS running on this machine, so that starting one helps.
+        /// True if the last attempt failed because no server without TLS is running on this machine, so starting a
+        /// server helps.
         is_absent: bool,
     },
     /// The operating system refused to create a thread, or the file descriptors that the thread needs. Nothing was
@@ -364,7 +365,7 @@ pub enum TargetError {
     UnknownScheme {
         /// The whole URL.
         url: String,
-        /// Its scheme, or empty if the URL has no `:`.
+        /// The URL's scheme, or an empty text if the URL has no `:`.
         scheme: String,
     },
     /// This build does not include the scheme.

@@ -196,7 +196,7 @@ impl fmt::Debug for Identity {
 /// few hundred bytes.
 const MAX_IDENTITY_BYTES: usize = 4 << 10;
 
-/// Bytes of an identity in memory without its id.
+/// Bytes of memory for an identity, without the bytes of its id.
 const IDENTITY_BYTES: usize = 192;
 
 /// Copies of a served session's identities: in the store, at its connection, and in replies to whoAmI.

@@ -50,7 +50,7 @@ impl fmt::Debug for SessionId {
     }
 }
 
-/// State of a znode without its data. The fields and their names are those in the ZooKeeper programmer's guide
+/// State of a znode without its data. The fields and their names are taken from the ZooKeeper programmer's guide
 /// ("ZooKeeper Stat Structure").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Stat {
@@ -62,7 +62,7 @@ pub struct Stat {
     pub pzxid: Zxid,
     /// Creation time, in milliseconds since the epoch, by the server's clock.
     pub ctime: i64,
-    /// Time of the last change of its data, in the same format.
+    /// Time of the last change of the znode's data, in milliseconds since the epoch, by the server's clock.
     pub mtime: i64,
     /// Number of changes of its data. `i32::MAX` is followed by `i32::MIN`, and -2 by 0, because -1 means any version.
     pub version: i32,

@@ -90,7 +90,7 @@ pub(crate) trait Unwatch: Send + Sync {
     fn unwatch(&self, watch: u64);
 }
 
-/// Update from a watch to its watcher.
+/// Update that a watch sends to its watcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WatchUpdate {
     Event(WatchedEvent),
@@ -111,7 +111,7 @@ impl WatchUpdate {
     }
 }
 
-/// State shared by a watcher and the store. It is small, because each waiter of a queue has one.
+/// State shared by a watcher and the store. The state is small, because each waiter of a queue has one.
 ///
 /// The store adds news while it applies a transaction, before any later reply (invariant 9). The store wakes the
 /// watcher only after releasing its own lock.
@@ -163,7 +163,7 @@ impl Events {
 }
 
 impl WatchCell {
-    /// Adds news. The caller then calls [`wake`](Self::wake).
+    /// Adds news. After this the caller calls [`wake`](Self::wake).
     pub(crate) fn put(&self, news: WatchUpdate) {
         self.change(|state| match news {
             WatchUpdate::Event(event) => state.events.get_or_insert_default().push(event),
@@ -171,14 +171,14 @@ impl WatchCell {
         });
     }
 
-    /// Reports, after the unread events, that events may have been lost with a connection. The caller then calls
+    /// Reports, after the unread events, that events may have been lost with a connection. After this the caller calls
     /// [`wake`](Self::wake).
     #[cfg(feature = "client")]
     pub(crate) fn interrupt(&self) {
         self.change(|state| state.events.get_or_insert_default().is_interrupted = true);
     }
 
-    /// Ends the events with an error. The caller then calls [`wake`](Self::wake).
+    /// Ends the events with an error. After this the caller calls [`wake`](Self::wake).
     pub(crate) fn end(&self, error: Error) {
         self.change(|state| {
             let events = state.events.get_or_insert_default();
@@ -257,8 +257,8 @@ pub(crate) struct ArmedWatch {
     /// Owner of the watch. The owner knows the watch by the number in `watch`.
     owner: Arc<dyn Unwatch>,
     watch: u64,
-    /// True while the watch must be canceled on drop. False once a one-shot watch has fired or a persistent one has
-    /// ended.
+    /// True while the watch must be canceled on drop. Becomes false when a one-shot watch fires or a persistent watch
+    /// ends.
     is_armed: bool,
     /// Path of the entry ahead, for a waiter's watch.
     ahead: Option<ZnodePath>,

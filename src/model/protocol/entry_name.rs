@@ -19,7 +19,7 @@ pub struct EntryName {
     role: EntryRole,
 }
 
-/// Role of a queue entry, shown by the end of its name.
+/// Role of a queue entry. The end of the entry's name shows the role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryRole {
     /// A contender for a mutex, or for a semaphore's permits.
@@ -65,7 +65,7 @@ impl EntryName {
         Self { id, role }
     }
 
-    /// Parses a name. Returns `None` if it has another form.
+    /// Parses a name. Returns `None` if the name has another form.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         const ROLES: [EntryRole; 5] = [
             EntryRole::Lock,

@@ -6,7 +6,7 @@ use super::Reply;
 use crate::model::error::Result;
 use crate::runtime::clock::BootInstant;
 
-/// Record of a sent request, needed to judge its answer.
+/// Record of a sent request, which is needed to judge the answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PendingProof {
     pub(crate) at: BootInstant,

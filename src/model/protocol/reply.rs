@@ -11,7 +11,7 @@ use crate::model::path::ZnodePath;
 use crate::model::types::{Stat, Zxid};
 use crate::model::watch::{ArmedWatch, PersistentWatcher, Watcher};
 
-/// A store's answer to a request. `W` is a one-shot watch, `P` a persistent one.
+/// A store's answer to a request. `W` is the type of a one-shot watch, and `P` the type of a persistent watch.
 #[derive(Debug)]
 #[non_exhaustive]
 #[allow(
@@ -71,9 +71,9 @@ pub enum Reply<W = Watcher, P = PersistentWatcher> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Predecessor<W = Watcher> {
-    /// No entry blocks this one, so it holds.
+    /// No entry blocks this entry, so it holds the lock.
     Clear,
-    /// The nearest blocking entry. Its deletion, and no other event, is already being watched.
+    /// The nearest blocking entry. The store already watches for its deletion, and for no other event.
     Blocked {
         /// The blocking entry.
         by: ZnodePath,
@@ -233,7 +233,7 @@ pub enum ReadReply {
     },
     /// The names of the children.
     Children(Vec<String>),
-    /// This operation failed. The others may have succeeded.
+    /// This operation failed. The other operations may have succeeded.
     Failed(Error),
 }
 

@@ -153,7 +153,7 @@ pub struct Create {
     pub path: ZnodePath,
     /// Its data.
     pub data: Bytes,
-    /// Its lifetime, and whether it gets a number.
+    /// The znode's lifetime, and whether the store appends a number to its name.
     pub mode: CreateMode,
     /// Its access control list.
     pub acl: Acl,
@@ -285,7 +285,8 @@ pub struct Enqueue {
     pub acl: Acl,
     /// The entries that block it.
     pub blockers: Blockers,
-    /// Conditions that the entry waits for once no entry blocks it: at most two, with 1 KiB of data each.
+    /// Conditions that the entry waits for when no other entry blocks it any more. At most two, with 1 KiB of data
+    /// each.
     ///
     /// The entry waits while a condition on children fails and all data conditions hold. The store watches the
     /// conditions' znodes only during this wait. If the data changes, the wait ends, because the caller computed the
@@ -317,16 +318,16 @@ pub struct GetPredecessor {
 /// Which entries ahead block a queue entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Blockers {
-    /// All of them.
+    /// All entries ahead.
     All,
-    /// Only exclusive entries. Shared ones, with [`SHARED_MARKER`] in their names, do not block.
+    /// Only exclusive entries. Shared entries, with [`SHARED_MARKER`] in their names, do not block.
     Exclusive,
 }
 
 /// Marker in the name of a shared (reader's) entry, as in Curator's read-write lock.
 pub const SHARED_MARKER: &str = "__READ__";
 
-/// Names of a semaphore's children, as in Curator. A path that has one of them is no queue.
+/// Names of a semaphore's children, as in Curator. A path with a child of such a name is not a queue.
 pub const SEMAPHORE_CHILDREN: [&str; 2] = ["locks", "leases"];
 
 /// Returns the number at the end of a queue entry's name, or `None` if the name does not have the form of an entry's
