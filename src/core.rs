@@ -235,7 +235,7 @@ impl Core {
             }
             self.tree.work.add(1);
             match self.sessions.check_deadline(slot, now.moment) {
-                // A session with many watches stays due until it has lost enough of them.
+                // A session with many watches stays due until enough of its watches are dropped.
                 Verdict::Expire => self.expire(slot, now, effects),
                 Verdict::Postpone { .. } => {}
                 Verdict::Probe { .. } => effects.asked.push(slot),

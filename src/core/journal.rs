@@ -221,7 +221,7 @@ impl Core {
     /// Starts the next transaction. Call it when nothing can fail any more, so that a refused write takes no zxid.
     pub(super) fn stamp(&mut self, now: Now, log_mode: LogMode) -> Stamp {
         self.zxid += 1;
-        // From here on, replies that show it wait for the log.
+        // From here on, replies that show the transaction wait for the log.
         if log_mode == LogMode::Sync {
             self.kept.last = self.zxid;
         }

@@ -83,7 +83,7 @@ impl Core {
     }
 
     fn insert_session(&mut self, mut session: Session, now: Now) -> Result<SessionRef> {
-        // The limit does not count unproven sessions, but it also applies to opening them.
+        // Unproven sessions do not count towards the limit, but at the limit no session can be opened.
         self.check_session_limit(session.is_local)?;
         let id = session.id;
         session.is_attached = !session.is_local;
@@ -453,8 +453,8 @@ impl Core {
         let (tree, sessions) = (&mut self.tree, &mut self.sessions);
         self.watches
             .drop_some(tree, sessions, slot, usize::MAX, &mut |key| {
-                // In this process each watcher receives the end of the session. A client over a wire receives it only
-                // once.
+                // In this process each watcher receives the end of the session. A client over a wire receives the end
+                // only once for the whole session.
                 if is_local {
                     effects.dropped.push((key, id, end));
                 }

@@ -200,7 +200,7 @@ impl<'a> Overlay<'a> {
         match resolved.get(node.written as usize) {
             Some(TxnOp::Create(new)) => Some(&new.data),
             Some(TxnOp::SetData { data, .. }) => Some(data),
-            // `written` is `NIL`, so this multi has not written it.
+            // `written` is `NIL`, so no operation of this multi has written the data.
             _ => self.in_tree(node).map(|node| &node.data),
         }
     }

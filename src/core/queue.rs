@@ -1,7 +1,6 @@
 //! Queue requests, answered from the index of a parent's numbered ephemerals ([`Entries`](super::entries::Entries)).
 //!
-//! Finding the nearest blocking entry and arming the waiter's watch is one step, so no departure is missed (invariant
-//! 4).
+//! One step finds the nearest blocking entry and arms the waiter's watch, so no departure is missed (invariant 4).
 
 use bytes::Bytes;
 
@@ -151,8 +150,8 @@ impl Core {
         Some((key, ahead))
     }
 
-    /// Deletes an entry of this session. Returns false, with nothing deleted, if this is refused. The caller then sends
-    /// a request, whose error states the reason.
+    /// Deletes an entry of this session. Returns false, with nothing deleted, if the delete would be refused. The
+    /// caller then sends a request, whose error states the reason.
     #[inline]
     pub(crate) fn leave(
         &mut self,

@@ -28,7 +28,7 @@ impl Core {
     /// Applies a logged transaction. Deadlines of sessions are set by [`restart_timeouts`](Self::restart_timeouts),
     /// because downtime does not count (rule 15).
     pub(crate) fn replay(&mut self, txn: Txn) -> Result<(), Damage> {
-        // There are no watches before the store is open.
+        // No watches exist before the store is open, so the effects are dropped.
         self.follow(txn, &mut Effects::default())
     }
 
@@ -187,7 +187,8 @@ impl Core {
         self.sessions.ends = SessionEnds::default();
     }
 
-    /// Ends the sessions of other processes if transactions acknowledged to them may be lost. Returns their number.
+    /// Ends the sessions of other processes. Called if transactions that were acknowledged to them may be lost. Returns
+    /// the number of ended sessions.
     pub(crate) fn end_remote_sessions(&mut self, unix_ms: i64) -> usize {
         self.end_sessions(|session| !session.is_local, End::Expired, unix_ms)
     }
@@ -203,7 +204,7 @@ impl Core {
             unix_ms,
             ..Now::default()
         };
-        // There are no watches and connections before the store is open.
+        // No watches or connections exist before the store is open, so the effects are dropped.
         for slot in &ended {
             self.end_session(*slot, end, now, &mut Effects::default());
         }

@@ -1,4 +1,4 @@
-//! Tests that drive the core directly, with their own time.
+//! Tests that call the core directly and set its time.
 
 mod acl;
 mod auditing;

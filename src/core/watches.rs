@@ -189,8 +189,8 @@ pub(super) fn bytes_of_conditions(conditions: &[Condition]) -> usize {
     conditions.iter().map(bytes).sum()
 }
 
-/// Returns the bytes charged for a watch. They always include the path, although a watch stores its path only while the
-/// znode is missing. Otherwise deleting a znode would make the store larger.
+/// Returns the bytes charged for a watch. The bytes always include the path, although a watch stores its path only
+/// while the znode is missing. Otherwise deleting a znode would make the store larger.
 fn bytes_of(path: &ZnodePath, is_local: bool) -> u32 {
     match is_local {
         true => 0,

@@ -79,8 +79,8 @@ impl Core {
         self.check_txn(create_bytes(path_bytes, new.data.len(), &new.acl))
     }
 
-    /// Refuses numbers of more than ten digits, which other clients misread, except to sessions of this process (rule
-    /// 5).
+    /// Refuses numbers of more than ten digits to sessions of other processes, because other clients misread such
+    /// numbers (rule 5).
     #[inline]
     pub(super) fn check_number(&self, session: SessionRef, parent: u32, number: i64) -> Result<()> {
         if number <= LAST_OF_TEN_DIGITS || self.sessions.get(session.slot).is_local {
@@ -279,7 +279,7 @@ impl Core {
         };
         let node = self.tree.insert(parent, new, owner, at);
         if at.log_mode == LogMode::Sync {
-            // Reads of the parent show the create, too, so they wait for it.
+            // Reads of the parent show the create, too, so these reads also wait for it.
             self.tree.node_mut(node).kept = at.zxid.0;
             self.tree.node_mut(parent).kept = at.zxid.0;
         }
@@ -332,7 +332,7 @@ impl Core {
             let bytes = self.tree.node(node).bytes();
             self.sessions.recharge(slot, bytes, 0);
         }
-        // Persistent watches survive the znode and wait for the next one at its path.
+        // Persistent watches survive the znode and wait until a znode is created at its path again.
         self.watches.detach(&self.tree, node);
         let parent = self.tree.node(node).parent;
         self.tree.remove(node, at);

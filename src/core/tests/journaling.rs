@@ -92,7 +92,7 @@ fn a_delete_shows_in_the_parent_and_a_change_in_the_znode() {
     store.delete(me, "/a/b").unwrap();
     let deleted = store.core.last_zxid();
     assert_eq!(store.core.shown_by(&get_children("/a")), deleted);
-    // Answers do not wait for znodes that die with this process.
+    // Answers do not wait for changes of znodes that end with this process.
     store.core.set_journal(Journal::Durable);
     let mine = store.session();
     store.create(mine, "/a/mine", Ephemeral).unwrap();
