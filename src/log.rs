@@ -73,10 +73,10 @@ pub(crate) use self::writer::{Exclusive, Log, LogParts, spawn};
 pub(crate) struct Options {
     /// True if every batch is synced, false if none is.
     pub(crate) syncs: bool,
-    /// True if a session of another process gets no acknowledgement before the log has the change. Such sessions
-    /// survive a kill of the process.
+    /// True if we acknowledge a change of another process's session only after the log has the change. Such sessions
+    /// survive a kill of the process that has the store open.
     pub(crate) keeps_sessions: bool,
-    /// The longest timeout that such sessions may get, in milliseconds.
+    /// The longest timeout that a session of another process may get, in milliseconds.
     pub(crate) longest_timeout_ms: u64,
     pub(crate) sizes: Sizes,
 }

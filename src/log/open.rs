@@ -1,6 +1,7 @@
-//! Opening a data directory: its identity, its content, the pause that it owes, and the log from there on.
+//! Opening of a data directory. It reads the identity and the content, decides whether the sessions of other processes
+//! live on, and continues the log.
 //!
-//! Everything is read before anything is written, and repaired before anything is revealed. The order in [`open`]
+//! We read everything before we write anything, and repair the log before we reveal anything. The order in [`open`]
 //! ensures that after a crash at any step the next run opens the same content.
 
 use std::collections::VecDeque;
@@ -22,26 +23,27 @@ use crate::runtime::clock::Clock;
 use crate::runtime::random::random;
 
 pub(crate) struct Opened {
-    /// The writing side of its log, which has written its first batch.
+    /// The writing side of the log. The first batch is already written.
     pub(crate) parts: LogParts,
     pub(crate) core: Core,
     pub(crate) id: [u8; 16],
     pub(crate) remote: RemoteSessions,
-    /// The last epochs reserved before this opening and by it.
+    /// The last epoch that was reserved before this opening, and the last epoch that this opening has reserved.
     pub(crate) epochs: [u32; 2],
 }
 
 /// The sessions of other processes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteSessions {
-    /// True if they live on. Otherwise the ones in the log are ended.
+    /// True if the sessions in the log live on. Otherwise the opening ends them.
     pub(crate) live_on: bool,
     pub(crate) ended: usize,
-    /// The longest timeout in milliseconds that any of their clients may have got, 0 if there was none. The log has it.
-    /// If the sessions do not live on, no session may be admitted for this long, because a client may still believe
-    /// that it holds a lock.
+    /// The longest timeout, in milliseconds, that any client of these sessions may have got. 0 if there was no such
+    /// client. The log records this value. If the sessions do not live on, no session may be admitted for this long,
+    /// because a client may still believe that it holds a lock.
     pub(crate) longest_timeout_ms: u64,
-    /// The longest timeout that they were ever allowed, 0 if the store was never served.
+    /// The longest timeout, in milliseconds, that the options ever allowed for these sessions. 0 if the store was never
+    /// served.
     pub(crate) allowed_ms: u64,
 }
 
@@ -50,9 +52,10 @@ const MAX_TIMEOUT_MS: u64 = MAX_SESSION_TIMEOUT.as_millis() as u64;
 impl RemoteSessions {
     /// Derives the state of the sessions from the facts in the log.
     ///
-    /// They live on if the log has everything that was acknowledged to them, which depends on the durability of the run
-    /// that wrote it. A copied or restored log may lack changes acknowledged since, and longer timeouts granted since,
-    /// up to the maximum allowed then or now.
+    /// The sessions live on if the log has every change that was acknowledged to them. Whether it has depends on the
+    /// durability class of the run that wrote it. A copied or restored log may lack changes that the original has
+    /// acknowledged since the copy was made, so its sessions never live on. The original may also have granted longer
+    /// timeouts since, so we assume the longest timeout that was allowed then or is allowed now.
     fn of(facts: &Facts, core: &Core, is_copied: bool, options: &Options) -> Self {
         let is_foreign = is_copied || facts.completeness == Completeness::Restored;
         let is_whole = facts.is_clean || facts.completeness == Completeness::Complete;
@@ -66,7 +69,7 @@ impl RemoteSessions {
             Some(allowed) if is_foreign && allowed > 0 => allowed.max(options.longest_timeout_ms),
             _ => 0,
         };
-        // No session got more, whatever an option or an old log states.
+        // No session ever got a longer timeout than this maximum, even if an option or an old log states one.
         let longest_timeout_ms = known.max(unknown).min(MAX_TIMEOUT_MS);
         let was_served = longest_timeout_ms > 0;
         let allowed = facts
@@ -85,7 +88,7 @@ impl RemoteSessions {
     }
 }
 
-/// Opens the store on a disk that nothing else may use.
+/// Opens the store on a disk. The caller has exclusive access to it.
 ///
 /// # Errors
 /// `StoreDamaged`, `StoreTooNew`, `NotAStore`, `DiskFull`, `StoreFailed`.
@@ -96,31 +99,32 @@ pub(crate) fn open(
     clock: &Clock,
 ) -> Result<Opened> {
     let identity = identify(&**disk)?;
-    // This may precede reading, because recovery reads no temporary files.
+    // We can remove these files before reading, because recovery reads no temporary files.
     remove_unfinished(&**disk)?;
     let Content {
         mut core,
         snapshot,
         recovered,
     } = recovery::read(&**disk, identity.store, new)?;
-    // Before anything is derived from the content, which may exist only in the page cache.
+    // Repair the log before we derive anything from the content, which may exist only in the page cache until then.
     recovered.repair(&**disk)?;
     let mut facts = recovered.facts;
     let is_new = snapshot.is_none() && recovered.tail.is_none();
-    // A new store has no earlier sessions that a client could believe in.
+    // A new store counts as closed cleanly. It has no earlier sessions that a client could believe in.
     facts.is_clean |= is_new;
     let mut remote = RemoteSessions::of(&facts, &core, identity.is_copied, options);
     let (first_zxid, now_ms) = begin(&**disk, facts.epoch, identity.is_copied, clock)?;
-    // A restored snapshot's zxid may lie within an epoch.
+    // The zxid of a restored snapshot may lie within the new epoch, above the first zxid of that epoch.
     let last = first_zxid.max(facts.zxid);
     epoch::check(last, || disk.path(""))?;
     let mut first = Batch::default();
     first.begin(facts.zxid);
-    // The first frame makes the reservation durable before any of the epoch's zxids is assigned. Zxids that never
-    // reached the log are not assigned again after a crash, and tokens only grow (invariant 5).
+    // The first frame makes the reservation durable before we assign any zxid of the epoch. After a crash, the next run
+    // starts in a later epoch. So it never assigns a zxid again, not even a zxid that did not reach the log, and tokens
+    // only grow (invariant 5).
     let epochs = [facts.epoch, epoch::to_reserve(last)];
     first.push_record(&Record::Epoch(epochs[1]));
-    // If this run is killed before the pause is over, the next one repeats it.
+    // Record the timeout again. If this run is killed before the pause is over, the next run repeats the pause.
     first.push_record(&Record::LongestTimeout {
         ms: remote.longest_timeout_ms,
     });
@@ -134,11 +138,12 @@ pub(crate) fn open(
     let position = find_position(&**disk, &recovered, options, identity.store, next_segment)?;
     let current = position.header.number;
     if identity.version < identity::FORMAT_VERSION && !identity.is_copied {
-        // Before the first record that an older version does not know, so that older versions refuse the directory.
+        // Write the new version number before the first record that an older version does not know, so that older
+        // versions refuse to open the directory.
         write_identity(&**disk, identity.store)?;
     } else if !identity.has_log && !identity.is_copied {
-        // After `find_position`, which made the log durable. On a full disk the store must still open, and the next
-        // opening tries again.
+        // Record that there is a log only after `find_position` has made it durable. A failure is only logged, because
+        // the store must open even on a full disk. The next opening tries again.
         if let Err(error) = write_identity(&**disk, identity.store) {
             tracing::warn!(%error, "STORE does not record that there is a log");
         }
@@ -165,10 +170,11 @@ pub(crate) fn open(
         syncs: options.syncs,
     })?;
     if identity.is_copied {
-        // After the first batch, which made the leap of zxids durable. Otherwise a crash in between would leave a copy
-        // that looks like an original and continues with its tokens.
+        // Write the identity only after the first batch, which made the skip to higher zxids durable. Otherwise a crash
+        // in between would leave a copy that looks like the original and issues the same tokens.
         write_identity(&**disk, identity.store)?;
-        // Two copies of one store must not start at the same zxid, and only the millisecond distinguishes them.
+        // Two copies of one store would start at the same zxid if both were opened in the same millisecond. Wait until
+        // this millisecond has passed.
         clock.block(Duration::from_millis(1));
     }
     core.leave_behind(last, now_ms);
@@ -177,7 +183,8 @@ pub(crate) fn open(
     }
 
     parts.queue.set_pausing(remote.owe_pause());
-    // As ordinary transactions. If they do not all reach the disk, the next run ends the remaining sessions.
+    // The ends of the sessions are ordinary transactions. If some of them do not reach the disk, the next run ends the
+    // remaining sessions.
     parts.queue.append(core.kept(), true);
     Ok(Opened {
         parts,
@@ -188,7 +195,8 @@ pub(crate) fn open(
     })
 }
 
-/// Returns how long an opening would block the thread, which a simulated opening cannot do.
+/// Returns how long an opening would block its thread. A simulated opening must not block, so the simulation waits for
+/// this time before the opening.
 #[cfg(feature = "simulation")]
 pub(crate) fn wait_to_open(
     disk: &dyn Disk,
@@ -215,7 +223,8 @@ fn identify(disk: &dyn Disk) -> Result<Identity> {
         return Ok(identity);
     }
     check_empty(disk)?;
-    // The identity first. A crash right after it leaves an empty store, while files without it are not a store.
+    // Write the identity before any other file. A crash right after this write leaves an empty store. Other files
+    // without the identity would not be accepted as a store.
     let store = random();
     let written = identity::write(disk, store, false);
     written.map_err(|error| no_room(disk, &error))?;
@@ -266,7 +275,8 @@ fn remove_unfinished(disk: &dyn Disk) -> Result<()> {
     removed.map_err(|error| failed(disk.path(""), "unfinished files cannot be removed", &error))
 }
 
-/// Returns the first zxid of this run and the date. Blocks until the clock allows it.
+/// Returns the first zxid of this run, and the current time in milliseconds since 1970. If that zxid is too far ahead
+/// of the clock, blocks until the clock has caught up.
 fn begin(disk: &dyn Disk, reserved: u32, is_copied: bool, clock: &Clock) -> Result<(Zxid, i64)> {
     let first = |now_ms| epoch::first_zxid(reserved, is_copied, now_ms);
     let mut now_ms = clock.exact_unix_ms();
@@ -309,8 +319,8 @@ fn find_position(
             (header, made.map_err(|error| no_room(disk, &error))?)
         }
     };
-    // `synced` below claims that every recovered frame is on disk. `repair` has synced the segments that were read.
-    // This covers one that we just created.
+    // `synced` below states that every recovered frame is on disk. `repair` has synced the segments that were read.
+    // This call syncs a segment that we just created.
     let synced = file.sync();
     synced.map_err(|error| failed(disk.path(&log_name(at.segment)), "cannot be synced", &error))?;
     Ok(LogPosition {
@@ -323,11 +333,11 @@ fn find_position(
     })
 }
 
-/// Opens the prepared segments. If the configured sizes have changed, one may be too small for any batch. Removes it
-/// and all after it.
+/// Opens the prepared segments. If the configured sizes have changed, a prepared segment may be too small for any
+/// batch. Removes the first such segment and all segments after it.
 ///
-/// The last one is removed first, each with a sync, so that a power loss never leaves a gap in the numbers, which
-/// recovery would refuse.
+/// Removes the last segment first, and syncs the folder after each removal. So a power loss never leaves a gap in the
+/// numbers, which recovery would refuse.
 fn prepared(
     disk: &dyn Disk,
     mut headers: Vec<&Header>,

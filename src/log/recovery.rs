@@ -1,9 +1,10 @@
 //! Recovery reads the newest snapshot and the log after it, and finds where the writer continues.
 //!
-//! It reads frames while they are whole and in order. Where they end, either the power failed during a write, or the
-//! medium is damaged. Each frame states up to where the log was synced before it. If any frame behind the end states
-//! that the missing one was synced, the log is damaged and refused. Otherwise no acknowledgement relied on the missing
-//! frame, and the log ends before it. `docs/durability.md` has the argument by cases.
+//! Recovery reads frames as long as they are whole and in order. At the first place without such a frame, either the
+//! power failed during a write, or the medium is damaged. To distinguish the two cases, each frame states up to which
+//! frame the log was synced when it was written. If a whole frame behind that place states that the missing frame was
+//! synced, the log is damaged and we refuse it. Otherwise no acknowledgement relied on the missing frame, and the log
+//! ends before it. `docs/durability.md` explains each case.
 
 use std::io;
 
@@ -24,37 +25,37 @@ pub(crate) struct Facts {
     /// The number of the last frame, counted from 1.
     pub(crate) chain: u64,
     pub(crate) zxid: Zxid,
-    /// No zxid beyond the end of this epoch was assigned.
+    /// The last reserved epoch. No zxid beyond the end of this epoch was assigned.
     pub(crate) epoch: u32,
     /// The longest session timeout that any remote client ever got, in milliseconds.
     pub(crate) longest_timeout_ms: u64,
-    /// True if the store was closed cleanly right there.
+    /// True if the last record before this point is a clean close.
     pub(crate) is_clean: bool,
     pub(crate) completeness: Completeness,
-    /// The longest timeout that clients were allowed, in milliseconds. 0 if the store was never served, `None` if only
-    /// versions that do not record it wrote the log.
+    /// The maximum session timeout that the options allowed for remote clients, in milliseconds. 0 if the store was
+    /// never served. `None` if only versions that do not record this maximum wrote the log.
     pub(crate) allowed_timeout_ms: Option<u64>,
 }
 
-/// Completeness of a log for the sessions of other processes, after an unclean stop.
+/// Whether a log that was not closed cleanly contains every change acknowledged to sessions of other processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Completeness {
-    /// Written by a version that does not record it. Treated as [`Partial`](Self::Partial).
+    /// The log was written by a version that does not record its completeness. Treated as [`Partial`](Self::Partial).
     #[default]
     Unknown,
-    /// Acknowledged changes may be missing at its end.
+    /// Acknowledged changes may be missing at the end of the log.
     Partial,
-    /// It has every acknowledged change.
+    /// The log has every acknowledged change.
     Complete,
-    /// Restored from a backup, so the original may have continued.
+    /// The log continues a restored backup. The original store may have acknowledged further changes.
     Restored,
 }
 
-/// Where reading starts: after a snapshot or, by default, at the very beginning.
+/// Where recovery starts to read: after a snapshot or, by default, at the start of the first segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Start {
     pub(crate) segment: u64,
-    /// Facts known before its first frame.
+    /// Facts known before the first frame of `segment`.
     pub(crate) facts: Facts,
 }
 
@@ -71,12 +72,12 @@ pub(crate) struct Recovered {
     /// Where the writer continues, or `None` if no segment exists yet. A frame that does not fit there is written to
     /// the next segment.
     pub(crate) tail: Option<Tail>,
-    /// Headers of the segments from the first one read to the last. The ones after the tail's are prepared and have no
-    /// frames.
+    /// Headers of all segments from the first one that was read. The segments after the tail's segment are prepared and
+    /// have no frames yet.
     pub(crate) segments: Vec<Header>,
     /// Remains of unsynced frames, to be erased before the next frame is written.
     pub(crate) stale_frames: Vec<StaleFrame>,
-    /// The last frame that a later frame states to be synced.
+    /// The number of the last frame that is known to be synced, because a later frame or mark states it.
     pub(crate) synced: u64,
     #[cfg_attr(
         not(any(test, feature = "simulation")),
@@ -92,13 +93,13 @@ pub(crate) struct Recovered {
 
 pub(crate) struct Source<'a> {
     pub(crate) disk: &'a dyn Disk,
-    /// Segments of other stores are refused.
+    /// The id of the store. Segments of other stores are refused.
     pub(crate) store: [u8; 16],
     pub(crate) start: Start,
 }
 
 /// Reads the whole log without writing anything, so that a refused log stays as it is. Passes every transaction to
-/// `each` in order. One that `each` refuses is damage.
+/// `each` in order. If `each` refuses a transaction, the log is reported as damaged.
 ///
 /// Call [`Recovered::repair`] before writing or revealing anything.
 ///
@@ -124,8 +125,8 @@ pub(crate) struct Undamaged {
     pub(crate) damage: Option<Error>,
 }
 
-/// Reads the log up to the first damage. `each` may already have got a part of the damaged frame's transactions, which
-/// are beyond [`facts`](Undamaged::facts).
+/// Reads the log up to the first damage. `each` may already have received some transactions of the damaged frame. Their
+/// zxids are above the zxid in [`facts`](Undamaged::facts).
 ///
 /// # Errors
 /// `StoreFailed` if the folder cannot be listed.
@@ -158,7 +159,7 @@ pub(crate) fn read_up_to(
         let mut segment = source.open(number)?;
         let before = reader.facts.chain;
         let offset = reader.read(&mut segment, last)?;
-        // These frames are sealed, so a missing one is damage and not the end of the log.
+        // All frames up to `last` are in sealed segments, so a missing frame is damage and not the end of the log.
         if reader.facts.chain == before {
             let reason = format!("frame {} is missing", before + 1);
             return Err(segment.damaged(offset, reason));
@@ -178,13 +179,13 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Returns true if the frame after `chain` is the first of this segment.
+/// Returns true if this segment starts with the frame that follows frame number `chain`.
 fn segment_goes_on(segment: &mut Scanner<'_>, chain: u64) -> Result<bool> {
     let first = segment.frame_at(Scanner::FIRST)?;
     Ok(first.is_some_and(|(head, _)| head.chain == chain + 1 && !head.is_mark()))
 }
 
-/// Returns the segments from `start` up to the first gap, and the gap.
+/// Returns the numbers of the segments from `start` up to the first gap, and the error for the gap if there is one.
 fn segments_from(disk: &dyn Disk, start: &Start) -> Result<(Vec<u64>, Option<Error>)> {
     let first = start.segment;
     let names = disk
@@ -193,9 +194,10 @@ fn segments_from(disk: &dyn Disk, start: &Start) -> Result<(Vec<u64>, Option<Err
     let mut numbers: Vec<u64> = names.iter().filter_map(|name| log_number(name)).collect();
     numbers.retain(|number| *number >= first);
     numbers.sort_unstable();
-    // A gap is damage, because segments are created in order and removed only from either end.
+    // A missing number is damage, because segments are created in order, and only the oldest or the newest are removed.
     if numbers.is_empty() && (start.facts.chain > 0 || has_log(disk)) {
-        // The log had entered this segment when the snapshot was made or the store was opened.
+        // The writer had already entered this segment when the snapshot was made, or when `STORE` recorded that there
+        // is a log.
         let reason = "the file is missing, although the log goes on in it";
         let gap = damaged(disk, &log_name(first), 0, reason);
         return Ok((numbers, Some(gap)));
@@ -237,24 +239,27 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    /// Reads the segments with these numbers. After an error the facts and the tail are from before the damage.
+    /// Reads the segments with these numbers. After an error, the facts and the tail describe the log before the
+    /// damage.
     fn read_all(&mut self, source: &Source<'_>, numbers: Vec<u64>) -> Result<Recovered> {
         let mut numbers = numbers.into_iter();
         for number in numbers.by_ref() {
             let mut segment = source.open_any_length(number)?;
-            // A prepared segment has no frame yet. The first segment may be empty too, but is read in any case.
+            // A segment that does not start with the next frame is a prepared one. We read the first segment even if it
+            // has no frame, because the log may end at its start.
             let is_next = self.tail.is_none() || segment_goes_on(&mut segment, self.facts.chain)?;
             self.segments.push(*segment.header());
             if is_next {
                 self.read(&mut segment, u64::MAX)?;
             }
-            // After reading, because the frames in the remaining part of a truncated file are good.
+            // Check the length only after reading, because the frames before the cut of a truncated file are still
+            // good.
             segment.check_length()?;
             if !is_next {
                 break;
             }
         }
-        // The writer relies on the headers of prepared segments.
+        // Check the headers of the other prepared segments too, because the writer relies on them.
         for number in numbers {
             self.segments.push(*source.open(number)?.header());
         }
@@ -288,7 +293,7 @@ impl<'a> LogReader<'a> {
                 let reason = format!("frame {} is in the place of frame {expected}", head.chain);
                 return Err(segment.damaged(at, reason));
             }
-            // A mark's statement may be the only one about the frame before it.
+            // Use the statement of a mark too. It may be the only statement that the frame before it is synced.
             self.synced = self.synced.max(head.synced);
             if head.is_mark() {
                 break;
@@ -303,10 +308,11 @@ impl<'a> LogReader<'a> {
     }
 
     fn frame(&mut self, head: &Head, frame: &[u8]) -> Result<(), Damage> {
-        // Stored only after the whole frame is read, because an error must leave the facts before it.
+        // Store the facts only after the whole frame was read. After an error, they must still describe the log before
+        // this frame.
         let (mut facts, mut txns) = (self.facts, 0);
         head.records(frame, |record| {
-            // Any record after a clean close revokes it, because the store was opened again.
+            // If any record follows a clean close, the store was opened again and is no longer closed cleanly.
             facts.is_clean = false;
             match record {
                 Record::Txn(txn) => {
@@ -352,21 +358,21 @@ impl From<Malformed> for Damage {
     }
 }
 
-/// Remains of a frame that was never acknowledged. Without erasing them, once the log has grown up to them, recovery
-/// could take one for the next frame.
+/// Remains of a frame that was never acknowledged. We erase them. Otherwise, once the log has grown up to this place,
+/// recovery could mistake them for the next frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StaleFrame {
     pub(crate) segment: u64,
     pub(crate) offset: u64,
-    /// True for a whole frame, which reached the disk although an earlier one did not. Possible only while neither is
-    /// synced.
+    /// True if the whole frame reached the disk although an earlier frame did not. This can happen only if neither of
+    /// the two was synced.
     pub(crate) is_whole: bool,
 }
 
 /// Finds the remains of frames behind the end of the log.
 ///
 /// # Errors
-/// `StoreDamaged` if one states that the frame missing at the end was synced.
+/// `StoreDamaged` if a frame behind the end of the log states that the missing frame was synced.
 fn stale_frames(source: &Source<'_>, recovered: &Recovered) -> Result<Vec<StaleFrame>> {
     let mut stale_frames = Vec::new();
     let Some(tail) = recovered.tail else {
@@ -388,8 +394,8 @@ fn stale_frames(source: &Source<'_>, recovered: &Recovered) -> Result<Vec<StaleF
         let mut segment = source.open(number)?;
         let name = segment.name().to_owned();
         let is_last = number == tail.segment;
-        // The missing frame is either behind the last one here or the first of the next segment. The error names the
-        // second place if it has no whole frame.
+        // The missing frame was either at the tail or, if it did not fit there, at the start of the next segment. If
+        // the next segment does not start with a whole frame, the error names that place.
         if number == tail.segment + 1 && segment.frame_at(Scanner::FIRST)?.is_none() {
             suspect = (name.clone(), Scanner::FIRST);
         }
@@ -413,8 +419,9 @@ fn stale_frames(source: &Source<'_>, recovered: &Recovered) -> Result<Vec<StaleF
     Ok(stale_frames)
 }
 
-/// Returns true if the missing frame has been written since, by another process during a backup. It was synced before
-/// the frame that states so was read, so if this second read does not find it, it is damaged.
+/// Returns true if the missing frame exists by now. During a backup, another process may have written it after we
+/// looked for it. The process then synced it before it wrote the frame that states so, and we have read that frame. So
+/// if this second read does not find the missing frame either, it is damaged.
 fn is_there_now(source: &Source<'_>, tail: Tail, missing: u64) -> Result<bool> {
     let stands_at = |segment: u64, offset| -> Result<bool> {
         let frame_is = |(head, _): (Head, &[u8])| head.chain == missing && !head.is_mark();
@@ -429,31 +436,33 @@ fn is_there_now(source: &Source<'_>, tail: Tail, missing: u64) -> Result<bool> {
 }
 
 impl Recovered {
-    /// Makes the recovered frames durable and erases the remains of unsynced ones. After it, the next frame may state
-    /// that all frames before it are synced. A crash during it leaves a log that recovers to the same state, except for
-    /// frames that were never acknowledged.
+    /// Makes the recovered frames durable and erases the remains of unsynced frames. After a successful repair, the
+    /// next frame may state that all frames before it are synced. After a crash during the repair, recovery finds the
+    /// same state again, except that frames that were never acknowledged may be missing.
     ///
-    /// Call it before revealing anything recovered. The frames may exist only in the page cache, and a power loss would
-    /// take back what clients have seen since (invariant 2).
+    /// Call it before revealing any recovered content. Until then the frames may exist only in the page cache, and a
+    /// power loss could undo a change that a client has already seen (invariant 2).
     ///
     /// # Errors
     /// `StoreFailed`.
     pub(crate) fn repair(&self, disk: &dyn Disk) -> Result<()> {
-        // Before the syncs, so that they cover these writes.
+        // Rewrite the frames before the syncs below, so that these syncs cover them.
         self.rewrite_unsynced(disk)?;
-        // All segments, including the prepared ones. A process killed before its sync may have written any of them, and
-        // any may contain stale frames.
+        // Sync all segments, including the prepared ones. A process that was killed before its sync may have written to
+        // any of the segments, and any of them may contain stale frames.
         self.segments
             .iter()
             .try_for_each(|header| self.repair_segment(disk, header))?;
-        // The process may have been killed between the rename of a segment and the sync of its directory.
+        // Sync the directory, because the previous process may have been killed between the rename of a segment and the
+        // sync of the directory.
         let synced = disk.sync_folder();
         synced.map_err(|error| failed(disk.path(""), "cannot be made durable", &error))
     }
 
-    /// Rewrites the frames that are not known to be synced. After a failed sync the kernel may keep pages that it marks
-    /// as clean but will never write. They read as whole, and another sync would succeed without them. Only the last
-    /// segment can have such frames, because a segment is synced before the log leaves it.
+    /// Rewrites the frames that are not known to be synced. After a failed sync, the kernel may keep such frames in
+    /// memory but mark their pages as clean and never write them. We would read the frames as whole, and another sync
+    /// would succeed without writing them. Only the tail's segment can have such frames, because the writer syncs a
+    /// segment before it enters the next one.
     fn rewrite_unsynced(&self, disk: &dyn Disk) -> Result<()> {
         let Some(tail) = self.tail.filter(|_| self.synced < self.facts.chain) else {
             return Ok(());
@@ -484,7 +493,8 @@ impl Recovered {
         let file = disk.open(&name).map_err(fail)?;
         for stale in &self.stale_frames {
             if stale.segment == header.number {
-                // Only the head. Without its salt and checksum the rest can never be read as a frame.
+                // Erase only the head. Without the salt and the checksum in the head, the rest can never be read as a
+                // frame.
                 let end = (stale.offset + HEAD_BYTES as u64).min(header.size);
                 write_zeros(&*file, stale.offset, end).map_err(fail)?;
             }
@@ -499,7 +509,7 @@ pub(crate) struct Content {
     pub(crate) recovered: Recovered,
 }
 
-/// Reads everything and writes nothing.
+/// Reads the newest snapshot and the log after it. Writes nothing.
 ///
 /// # Errors
 /// `StoreDamaged`, `StoreTooNew`, `StoreFailed`.
@@ -515,12 +525,13 @@ pub(crate) fn read(disk: &dyn Disk, store: [u8; 16], new: &dyn Fn() -> Core) -> 
     })
 }
 
-/// Each retry needs a new snapshot in between, so more than one is rare.
+/// Maximum number of attempts to read a directory in use. We retry only if a new snapshot was made during the attempt,
+/// so more than one retry is rare.
 const MAX_ATTEMPTS: usize = 5;
 
-/// Reads a directory that may be in use. A segment may be removed or reused in the meantime, but only after a newer
-/// snapshot made it obsolete. So if the snapshots have changed, a failure is not damage, and the next attempt starts
-/// with the newer one.
+/// Reads a directory that may be in use. While we read, the store may remove or reuse a segment, but only after a newer
+/// snapshot has made that segment obsolete. So if an attempt fails and the snapshots have changed, the failure does not
+/// prove damage, and the next attempt starts with the newer snapshot.
 pub(super) fn read_in_use<T>(
     disk: &dyn Disk,
     is_whole: impl Fn(&T) -> bool,
@@ -538,10 +549,11 @@ pub(super) fn read_in_use<T>(
     read()
 }
 
-/// Loads the newest readable snapshot. If there are snapshots but none is readable, returns the error of the newest.
-/// `pause` is called between chunks, and an error of it ends the loading.
+/// Loads the newest readable snapshot. Returns an empty core if there is no snapshot, or if none is readable but the
+/// log still starts with segment 0. If segment 0 is gone too, returns the error of the newest snapshot. Calls `pause`
+/// between chunks. If `pause` returns an error, stops loading and returns that error.
 ///
-/// An older snapshot serves as well, because the segments since are kept until two newer snapshots exist.
+/// We may fall back to an older snapshot, because the segments after it are kept until two newer snapshots exist.
 pub(crate) fn newest(
     disk: &dyn Disk,
     store: [u8; 16],
@@ -550,7 +562,7 @@ pub(crate) fn newest(
 ) -> Result<(Core, Option<Loaded>)> {
     let mut trouble = None;
     for name in snapshot_names(disk)? {
-        // A failed snapshot leaves its start in the core.
+        // Use a new core for each snapshot, because a failed load leaves some records in the core.
         let mut core = new();
         let file = disk.path(&name);
         let loaded = disk
@@ -568,8 +580,8 @@ pub(crate) fn newest(
                     reason: "it is a snapshot of another store".into(),
                 });
             }
-            // Never skip it like a damaged one. A newer version has used the directory, and we may misread other parts
-            // of it.
+            // Do not fall back to an older snapshot as after damage. A newer version has used the directory, and we may
+            // misread its other files.
             Err(error @ Error::StoreTooNew { .. }) => return Err(error),
             Err(error) => {
                 tracing::warn!(%error, "snapshot unreadable, the previous one is used");
@@ -578,7 +590,8 @@ pub(crate) fn newest(
         }
     }
     match trouble {
-        // Only the first snapshot is damaged, and the whole log still exists.
+        // Without segment 0, part of the content is only in the snapshots. If segment 0 exists, only the first snapshot
+        // is damaged, and the log still has the whole content.
         Some(trouble) if disk.open(&super::segment::log_name(0)).is_err() => Err(trouble),
         _ => Ok((new(), None)),
     }
