@@ -17,7 +17,7 @@ pub(crate) use crate::runtime::platform::make_folder;
 ///
 /// A power loss may undo creating, renaming and removing files until [`sync_folder`](Self::sync_folder) has returned.
 pub(crate) trait Disk: Send + Sync + 'static {
-    /// Lists the names of its files, in no order, without subfolders.
+    /// Lists the names of the files in no particular order. Leaves out subfolders.
     fn list(&self) -> io::Result<Vec<String>>;
 
     /// Opens an existing file for reading and writing.
@@ -46,7 +46,7 @@ pub(crate) trait Disk: Send + Sync + 'static {
         refused()
     }
 
-    /// Returns the path for messages. An empty name stands for the folder.
+    /// Returns the path of a file for messages, or the path of the folder for an empty name.
     fn path(&self, name: &str) -> PathBuf;
 }
 
@@ -65,16 +65,16 @@ pub(crate) trait DiskFile: Send + Sync {
     /// [`sync`](Self::sync) has returned.
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes all writes and the length survive a power loss (`fdatasync`).
+    /// Makes all writes so far, and the length of the file, survive a power loss (`fdatasync`).
     ///
-    /// After an error it is unknown which writes survive. A second call proves nothing, because the kernel may have
-    /// dropped the pages it could not write and then reports success.
+    /// After an error it is unknown which writes survive. A second call may report success without writing anything,
+    /// because the kernel may have dropped the pages that it could not write.
     fn sync(&self) -> io::Result<()>;
 
     fn identity(&self) -> io::Result<FileIdentity>;
 }
 
-/// Distinguishes a file from its copies. It survives a rename, but no kind of copying.
+/// Identity of a file. A file keeps its identity when it is renamed, and a copy of the file has another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileIdentity {
     pub(crate) device: u64,
@@ -84,7 +84,8 @@ pub(crate) struct FileIdentity {
     pub(crate) born_ns: u64,
 }
 
-/// Opens for reading and writing. A created file is accessible only to its owner, with any umask.
+/// Returns options that open a file for reading and writing. If they create the file, only its owner can access it,
+/// whatever the umask is.
 pub(super) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
@@ -105,8 +106,8 @@ impl Folder {
 
 impl Disk for Folder {
     fn create_new(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        // `O_EXCL` follows no link. Otherwise another user of a shared folder could redirect the write to any of our
-        // files.
+        // `create_new` opens with `O_EXCL`, which follows no link. Otherwise another user of a shared folder could put
+        // a link there and redirect the write to any of our files.
         let file = private().create_new(true).open(self.path(name))?;
         Ok(Box::new(RealFile(file)))
     }
@@ -115,7 +116,7 @@ impl Disk for Folder {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
-            // Names of a store are always UTF-8.
+            // Skip names that are not UTF-8. The files of a store have no such names.
             if !entry.file_type()?.is_dir()
                 && let Ok(name) = entry.file_name().into_string()
             {
@@ -136,7 +137,8 @@ impl Disk for Folder {
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         let mut options = private();
         let file = options.create(true).truncate(true).open(self.path(name))?;
-        // The mode in the options applies only to a new file (invariant 14).
+        // The mode in the options applies only to a new file, so restrict the access to an existing file here
+        // (invariant 14).
         platform::narrow_to_the_owner(&file)?;
         Ok(Box::new(RealFile(file)))
     }
@@ -150,7 +152,7 @@ impl Disk for Folder {
     }
 
     fn sync_folder(&self) -> io::Result<()> {
-        // A name is data of its directory, so syncing the file does not make it durable.
+        // The directory stores the names of its files, so syncing a file does not make its name durable.
         File::open(&self.path)?.sync_all()
     }
 
@@ -232,9 +234,9 @@ impl Disk for View {
 
 /// Renames a complete file and makes the new name durable.
 ///
-/// Sync the file before. Otherwise a power loss may keep the rename and lose the bytes, and leave a torn file under a
-/// name that promises a whole one. Until the folder is synced, the file may return to its old name, or the name to its
-/// old file.
+/// Sync the content of the file before calling this. Otherwise a power loss may keep the rename but lose the content,
+/// and leave a torn file under a name that promises a whole file. Until the folder is synced, a power loss may also
+/// undo the rename. The file then has the name `from` again, and `to` is the file that had this name before.
 pub(super) fn publish(disk: &dyn Disk, from: &str, to: &str) -> io::Result<()> {
     disk.rename(from, to)?;
     disk.sync_folder()
@@ -262,7 +264,8 @@ pub(crate) fn failed(path: PathBuf, what: &str, error: &io::Error) -> Error {
     }
 }
 
-/// Returns the error for a failed write: [`Error::DiskFull`] if space or a quota has run out, otherwise a failure.
+/// Returns the error for a failed write: [`Error::DiskFull`] if space or a quota has run out, otherwise
+/// [`Error::StoreFailed`].
 pub(crate) fn no_room(disk: &dyn Disk, error: &io::Error) -> Error {
     let path = disk.path("");
     match error.kind() {

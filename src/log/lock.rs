@@ -1,4 +1,4 @@
-//! The file `LOCK`: only one process at a time may open a data directory.
+//! The file `LOCK`, which lets only one process at a time open a data directory.
 //!
 //! The lock is a `flock`, so it ends with the process, even after a kill, and needs no cleanup. The pid in the file is
 //! only for messages.
@@ -30,12 +30,14 @@ impl Lock {
         let deadline = Instant::now() + ACQUIRE_TIMEOUT;
         let mut file = loop {
             let file = options.open(&path).map_err(failed)?;
-            // If the file was removed in the meantime, others lock another one.
+            // If the file was removed or replaced after we opened it, our lock excludes no other process, because the
+            // others lock another file. Then try again.
             if try_lock(&file).map_err(failed)? && is_at(&file, &path) {
                 break file;
             }
-            // Do not wait for a live owner, because a second start is mostly a mistake. A lock that can be shared
-            // belongs to no store, but [`holder`] may share it for a moment.
+            // Do not wait if the owner is alive, because a second start is mostly a mistake. If we can get a shared
+            // lock, no store has the lock. Then a call of [`holder`] may have a shared lock for a moment, and we try
+            // again.
             let owner = pid_in(&file);
             let is_in_use = !is_unlocked(&file).map_err(failed)? && owner.is_some_and(is_alive);
             if is_in_use || Instant::now() >= deadline {
@@ -47,15 +49,16 @@ impl Lock {
             }
             std::thread::sleep(RETRY_INTERVAL);
         };
-        // A full disk must not keep the store closed, since the pid is only for messages.
+        // The pid is only for messages, so a failure to write it is only logged. The store must open even if the disk
+        // is full.
         if let Err(error) = write_pid(&mut file) {
             tracing::debug!(%error, "lock file without a pid");
         }
         Ok(Self { file, path })
     }
 
-    /// Checks that the lock file, and so the folder, is still the locked one. Otherwise another process may have opened
-    /// the store, or its files are gone.
+    /// Checks that the path still names the file that we have locked. If not, the file or its folder was removed or
+    /// replaced, and another process may have opened the store.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if is_at(&self.file, &self.path) {
             return Ok(());
@@ -69,7 +72,7 @@ impl Lock {
     }
 }
 
-/// Returns true if `file` is the file at `path`, or if the system does not say.
+/// Returns true if `file` is the file at `path`, or if we cannot find out.
 fn is_at(file: &File, path: &Path) -> bool {
     match (file.metadata(), fs::metadata(path)) {
         (Ok(ours), Ok(there)) => device_and_inode(&ours) == device_and_inode(&there),
@@ -81,17 +84,17 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// How long to wait for an owner that has died or has not written its pid yet, or for a shared lock. A child that a
-/// killed process was about to start keeps the lock until its exec.
+/// How long to wait for a lock whose owner has died or has not written its pid yet, or for a shared lock. The lock of a
+/// dead owner may remain for a moment, because a child that the owner has forked keeps the lock until it calls `exec`.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(1);
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Drop for Lock {
-    /// Removes the pid, which would mislead later. Unlocks explicitly, because closing the file does not release the
-    /// lock while a forked child has it open until its exec.
+    /// Removes the pid, so that no later message names this process. Unlocks explicitly, because closing the file does
+    /// not release the lock while a forked child has the file open, which it has until it calls `exec`.
     fn drop(&mut self) {
-        // In this order, because after the unlock the file may contain the next owner's pid.
+        // Remove the pid before unlocking, because after the unlock the file may contain the next owner's pid.
         let released = self.file.set_len(0).and_then(|()| self.file.unlock());
         if let Err(error) = released {
             tracing::debug!(%error, "lock file not cleared");
@@ -128,7 +131,7 @@ fn pid_in(file: &File) -> Option<u32> {
     text.trim().parse().ok()
 }
 
-/// Finds another process that has this file open, among the ones we may inspect.
+/// Finds another process that has this file open. Looks only at processes whose open files we may list.
 fn pid_with_open(path: &Path) -> Option<u32> {
     let path = path.canonicalize().ok()?;
     let has_it_open = |pid: &u32| {
@@ -145,7 +148,7 @@ fn pid_with_open(path: &Path) -> Option<u32> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
     Unlocked,
-    /// `None` if the process has not written its pid yet.
+    /// The pid of the process that has the lock. `None` if the process has not written its pid yet.
     Process(Option<u32>),
 }
 
@@ -238,7 +241,8 @@ mod tests {
         ));
     }
 
-    /// Names a folder for a child of this test whose file size limit is 0.
+    /// Environment variable with the folder to lock. The test sets it for a child process, which it starts with a file
+    /// size limit of 0.
     const FULL: &str = "LOCKKEEPER_TEST_FULL";
 
     #[test]
@@ -262,7 +266,7 @@ mod tests {
         assert!(child.status.success(), "{child:?}");
     }
 
-    /// A child of another thread has all our files open between fork and exec.
+    /// A child that another thread starts has all our files open between fork and exec.
     #[test]
     fn children_of_other_threads_refuse_no_store() {
         let folder = TempFolder::new();
