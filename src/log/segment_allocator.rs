@@ -1,8 +1,8 @@
-//! [`SegmentAllocator`] prepares segments and makes snapshots that free old ones, on separate threads. [`SegmentRoom`]
-//! is the room in the segments.
+//! [`SegmentAllocator`] prepares new segments on one thread, and makes snapshots on another thread so that old segments
+//! can be reused. [`SegmentRoom`] counts the bytes that are left in the segments.
 //!
-//! Everything slow about disk space (filling, renaming, running out of it) happens here before the writer needs the
-//! segment. The writer never allocates.
+//! Filling and renaming files is slow and fails on a full disk. The allocator does both before the writer needs the
+//! segment, so the writer never allocates disk space.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,17 +20,17 @@ use super::writer::{Exclusive, LogStart};
 use crate::model::error::Error;
 use crate::runtime::platform;
 
-/// Another program may free space in this time.
+/// Delay after a segment could not be prepared. Another program may free space in this time.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Delay after a failed snapshot. It doubles up to the second value, because an attempt writes as much as the store
-/// holds.
+/// First and longest delay after a failed snapshot. The delay doubles with each failure, because each attempt may write
+/// the whole content of the store.
 const SNAPSHOT_DELAYS: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(640));
 
 /// How often an idle store checks that it still has its lock.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Other obsolete segments are removed.
+/// Maximum number of obsolete segments that are kept for reuse. Other obsolete segments are removed.
 const MAX_SPARES: usize = 2;
 
 pub(super) struct SegmentAllocator {
@@ -39,7 +39,8 @@ pub(super) struct SegmentAllocator {
     store: [u8; 16],
     state: Mutex<State>,
     changed: Condvar,
-    /// Held while spare segments are listed, taken (to prepare segments) or added (after snapshots).
+    /// Held by a thread while it lists the spare segments, takes one of them to prepare a segment, or adds some after a
+    /// snapshot.
     spares: Mutex<()>,
     ends: AtomicBool,
 }
@@ -48,13 +49,13 @@ pub(super) type Segment = (Header, Box<dyn DiskFile>);
 
 struct State {
     prepared: VecDeque<Segment>,
-    /// Number and size.
+    /// Number and size (in bytes) of the segment that the writer is in.
     current: (u64, u64),
-    /// Number and size of the segment prepared last.
+    /// Number and size (in bytes) of the segment that was prepared last.
     newest: (u64, u64),
     /// True if another segment is needed soon.
     is_low: bool,
-    /// Bytes sealed since the last snapshot, and the size of that snapshot.
+    /// Bytes of the segments that were sealed since the last snapshot, and the size of that snapshot.
     sealed_bytes: u64,
     snapshot_bytes: u64,
     is_closing: bool,
@@ -103,12 +104,13 @@ impl SegmentAllocator {
         failed(self.disk.path(""), "the log cannot be written", error)
     }
 
-    /// Takes the segment after the current one. Waits until it is prepared. `None` if the log ends first.
+    /// Takes the segment after the current one. Waits until it is prepared. Returns `None` if the log ends before that.
     pub(super) fn next_segment(&self) -> Option<Segment> {
         let mut state = self.state.lock();
         loop {
             if let Some(next) = state.prepared.pop_front() {
-                // In order of their numbers, because recovery refuses a log with a missing segment.
+                // Segments are taken in the order of their numbers, because recovery refuses a log with a missing
+                // segment.
                 self.changed.notify_all();
                 return Some(next);
             }
@@ -129,7 +131,7 @@ impl SegmentAllocator {
         }
     }
 
-    /// Waits until room is no longer short or no more can be made.
+    /// Waits until room is no longer short, or until no more room can be made.
     pub(super) fn wait_for_room(&self) {
         let mut state = self.state.lock();
         while self.queue.is_short()
@@ -137,7 +139,7 @@ impl SegmentAllocator {
             && !self.queue.is_full()
             && !self.ends.load(Ordering::Acquire)
         {
-            // In each round, because the writer may already have entered a segment prepared in the meantime.
+            // Ask for room in each round, because the allocator may have reset `is_low` since the last one.
             state.is_low = true;
             self.changed.notify_all();
             self.changed.wait(&mut state);
@@ -152,15 +154,16 @@ impl SegmentAllocator {
         self.changed.notify_all();
     }
 
-    /// From now on, a writer that needs a segment gets it immediately or never.
+    /// Announces that the log will end. From now on, if a segment cannot be prepared at the first attempt, the
+    /// allocator ends instead of trying again.
     pub(super) fn begin_close(&self) {
         self.state.lock().is_closing = true;
         self.changed.notify_all();
     }
 
     pub(super) fn end(&self) {
-        // Under the lock although `ends` is atomic. Otherwise a thread between its check and its wait would miss the
-        // notification.
+        // Set it under the lock although it is atomic. Otherwise a thread that has checked `ends` but does not wait yet
+        // would miss the notification.
         let _state = self.state.lock();
         self.ends.store(true, Ordering::Release);
         self.changed.notify_all();
@@ -171,7 +174,8 @@ impl SegmentAllocator {
         let mut state = self.state.lock();
         while !self.ends.load(Ordering::Acquire) {
             if let Err(error) = held.check() {
-                // Without the lock, because `fail` runs wakers, which may close the store.
+                // Release the lock first, because `fail` runs wakers, and a waker may close the store, which takes the
+                // lock.
                 drop(state);
                 self.queue.fail(error);
                 return self.end();
@@ -182,8 +186,8 @@ impl SegmentAllocator {
                 let path = self.disk.path("");
                 tracing::warn!(path = %path.display(), %error, "log segment not prepared");
                 self.changed.notify_all();
-                // The writer drains the queue while the log is closed. It must not wait a second per attempt, so it
-                // gets its segment now or fails the rest of the queue.
+                // While the log is being closed, the writer drains the queue. It must not wait a second for each
+                // attempt. So we end after the first failure, and the rest of the queue fails.
                 if state.is_closing {
                     self.ends.store(true, Ordering::Release);
                     self.changed.notify_all();
@@ -194,8 +198,8 @@ impl SegmentAllocator {
         }
     }
 
-    /// Waits before a retry, until the log ends or `is_over`. Notifications of seals and requests for room do not
-    /// shorten it.
+    /// Waits for the time `pause` before a retry, or until the log ends or `is_over` returns true. Notifications of
+    /// sealed segments and requests for room do not shorten the wait.
     fn pause(
         &self,
         state: &mut MutexGuard<'_, State>,
@@ -210,17 +214,20 @@ impl SegmentAllocator {
         }
     }
 
-    /// Prepares one more segment. After a failure writes are refused with its reason until a later attempt succeeds.
+    /// Prepares one more segment. After a failure, writes that find no room are refused with its reason until a later
+    /// attempt succeeds.
     pub(super) fn make_room(&self) -> io::Result<()> {
         let header = self.header_after(self.state.lock().newest);
         let made = self.prepare(header);
         let segment = made.inspect_err(|error| self.queue.refuse(no_room(&*self.disk, error)))?;
         let mut state = self.state.lock();
-        // Under the lock and before the writer can take the segment, which would subtract room that was never added.
+        // Count the room while we hold the lock, before the writer can take the segment. Otherwise the writer would
+        // subtract room that was not added yet.
         self.queue.note_prepared(&segment.0);
         state.newest = (segment.0.number, segment.0.size);
         state.prepared.push_back(segment);
-        // One may not be enough, because most of a small segment does not count as room.
+        // Check again whether room is low. One more segment may not be enough, because most of a small segment does not
+        // count as room.
         state.is_low = self.queue.is_low(state.current.1);
         self.changed.notify_all();
         Ok(())
@@ -239,7 +246,8 @@ impl SegmentAllocator {
         let _spares = self.spares.lock();
         for name in spares(&*self.disk)? {
             let size = self.disk.open(&name)?.len()?;
-            // A larger spare will do, but not one above the limit, left by an earlier run with larger segments.
+            // A spare may be larger than the segment needs to be, but not larger than the limit. An earlier run with
+            // larger segments may have left such a spare.
             if size >= header.size && size <= self.queue.sizes.largest_segment {
                 header.size = size;
                 if let Some(file) = segment::reuse(&*self.disk, &name, &header)? {
@@ -250,8 +258,8 @@ impl SegmentAllocator {
         Ok((header, segment::make(&*self.disk, &header)?))
     }
 
-    /// Makes a snapshot whenever the segments sealed since the last one are at least as large as it. Lowers the
-    /// thread's priority, because no client waits for a snapshot.
+    /// Makes a snapshot whenever the segments sealed since the last snapshot have at least as many bytes as that
+    /// snapshot. Lowers the thread's priority, because no client waits for a snapshot.
     pub(super) fn make_snapshots(&self) {
         if let Err(error) = platform::lower_thread_priority() {
             tracing::debug!(%error, "snapshot priority not lowered");
@@ -260,8 +268,8 @@ impl SegmentAllocator {
         let mut delay = shortest;
         let mut state = self.state.lock();
         while !self.ends.load(Ordering::Acquire) {
-            // In proportion to the content, so that snapshots write no more bytes than the log, and the log stays
-            // shorter than about twice its snapshot.
+            // The threshold grows with the content. So snapshots write no more bytes than the log does, and the log
+            // stays shorter than about twice its snapshot.
             let enough = state.snapshot_bytes.max(self.queue.sizes.first_segment);
             if state.sealed_bytes < enough {
                 self.changed.wait(&mut state);
@@ -269,7 +277,8 @@ impl SegmentAllocator {
             }
             let sealed = std::mem::take(&mut state.sealed_bytes);
             let current = state.current.0;
-            // A snapshot takes seconds, and the writer needs this lock to enter its next segment.
+            // Release the lock during the snapshot, which takes seconds, because the writer needs the lock to enter its
+            // next segment.
             drop(state);
             let made = snapshotter::make(&snapshotter::SnapshotJob {
                 disk: &*self.disk,
@@ -293,7 +302,7 @@ impl SegmentAllocator {
                 Err(_) if self.ends.load(Ordering::Acquire) => {}
                 Err(error) => {
                     tracing::warn!(%error, "snapshot not made");
-                    // The segments stay and count again for the next attempt.
+                    // The segments are still there, so count them again for the next attempt.
                     state.sealed_bytes += sealed;
                     self.pause(&mut state, delay, |_| false);
                     delay = (2 * delay).min(longest);
@@ -314,8 +323,8 @@ impl SegmentAllocator {
                 self.disk.remove(&name)?;
             }
         }
-        // Before the lock is released and a spare is overwritten. If a power loss undid the rename, the new content
-        // would have the old segment's name.
+        // Make the renames durable before we release the lock and a spare can be overwritten. Otherwise a power loss
+        // could undo a rename, and the new content would have the name of the old segment.
         self.disk.sync_folder()
     }
 }
@@ -327,17 +336,19 @@ fn spares(disk: &dyn Disk) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Room in the log, which limits the writes that are admitted. Computed from the writer's position, the prepared
-/// segments and the queued batches. There are no reservations to return, so it cannot drift from the disk.
+/// The bytes that are left in the log for further writes. A write is admitted only if it fits into this room. We
+/// compute the room from the writer's position, the prepared segments and the queued batches. No write reserves room
+/// that it has to give back later, so the computed room cannot drift from the room on disk.
 ///
-/// Only the [`Sizes::usable`] part of a segment counts, because a batch that does not fit leaves the rest unused. A
-/// batch that is written into the rest anyway takes no room from others.
+/// We count only the [`Sizes::usable`] bytes of a segment. If a batch does not fit into the bytes after these, the
+/// writer leaves them unused and enters the next segment. If a batch does fit there, it uses bytes that we have never
+/// counted, so the room for other batches stays the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SegmentRoom {
-    /// Behind the writer's position.
+    /// Usable bytes in the writer's segment, after the writer's position.
     current: u64,
     prepared: u64,
-    /// Taken by batches that are not written yet.
+    /// Bytes of the batches that are not written yet.
     queued: u64,
 }
 

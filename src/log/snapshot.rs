@@ -1,8 +1,8 @@
 //! Snapshots: the whole content of a store at one zxid in one file. A backup has the same format with another magic.
 //!
-//! A header of 64 bytes, then chunks: `crc32 u32 | length u32 | payload`. The payload is a sequence of whole records.
-//! The log of an earlier version may contain a znode of any size, so only the file bounds a chunk. The last record has
-//! the counts of all others. A file without it is incomplete.
+//! A file is a header of 64 bytes followed by chunks: `crc32 u32 | length u32 | payload`. The payload is a sequence of
+//! whole records. A chunk has no maximum length except the file's, because the log of an earlier version may contain a
+//! znode of any size. The last record has the numbers of sessions and znodes. A file without this record is incomplete.
 
 mod record;
 #[cfg(test)]
@@ -34,7 +34,7 @@ pub(crate) const UNFINISHED: &str = "snapshot.new";
 pub(crate) enum Form {
     /// A file in a data directory.
     Snapshot,
-    /// A separate file.
+    /// A backup, which is a separate file.
     Backup,
 }
 
@@ -102,7 +102,8 @@ impl Head {
         })
     }
 
-    /// Reads the header of a file. Its facts lack timeouts, sessions and the clean close, which are in the first chunk.
+    /// Reads the header of a file. The facts in it do not include the timeouts, the completeness and the clean close,
+    /// which are in the first chunk.
     pub(crate) fn read(file: &dyn DiskFile, form: Form) -> Result<Self, Unreadable> {
         let mut bytes = [0; HEADER_BYTES];
         let read = file.read_at(0, &mut bytes)?;
@@ -113,7 +114,7 @@ impl Head {
 #[derive(Debug)]
 pub(crate) enum Unreadable {
     Io(io::Error),
-    /// The caller gave up.
+    /// The caller's `pause` returned this error.
     Ended(io::Error),
     TooNew {
         version: u32,
@@ -159,7 +160,7 @@ impl From<io::Error> for Unreadable {
     }
 }
 
-/// The reader of the chunk adds the offset.
+/// Creates the error with offset 0. `Loading::chunk` sets the offset of the record.
 impl From<Malformed> for Unreadable {
     fn from(malformed: Malformed) -> Self {
         Self::damaged(0, malformed.0)
@@ -181,7 +182,7 @@ pub(crate) fn snapshot_zxid(name: &str) -> Option<Zxid> {
     i64::try_from(zxid).ok().map(Zxid)
 }
 
-/// A chunk of this size is written. A record is never split, so a chunk may be larger.
+/// A chunk is written once it has this many bytes. A record is never split, so a chunk may be larger.
 const FULL_CHUNK_BYTES: usize = 128 << 10;
 
 /// The file is synced after this many bytes. A single sync at the end would delay the log's syncs, for which clients
@@ -190,8 +191,8 @@ const SYNC_EVERY_BYTES: u64 = 256 << 10;
 
 const CHUNK_HEAD_BYTES: usize = 8;
 
-/// Writes a snapshot of `core` into an empty file and syncs it. Returns its size in bytes. `pause` is called after each
-/// chunk, and an error of it ends the writing.
+/// Writes a snapshot of `core` into an empty file and syncs it. Returns its size in bytes. Calls `pause` after each
+/// full chunk. If `pause` returns an error, stops writing and returns that error.
 pub(crate) fn write(
     file: &dyn DiskFile,
     form: Form,
@@ -214,13 +215,14 @@ pub(crate) fn write(
     for node in core.node_images() {
         put_node(&mut chunks.bytes, &node, &mut before);
         if chunks.flush_if_full(pause)? {
-            // Each chunk can be decoded separately.
+            // The next chunk starts with a complete znode, so that it can be decoded separately.
             before.reset();
         }
     }
     put_end(&mut chunks.bytes, counts);
     chunks.flush()?;
-    // The caller renames the file. Under a snapshot's name it must be complete, even after a power loss.
+    // Sync before the caller gives the file its final name. A file with that name must be complete, even after a power
+    // loss.
     file.sync()?;
     Ok(chunks.at)
 }
@@ -229,7 +231,7 @@ struct ChunkWriter<'a> {
     file: &'a dyn DiskFile,
     at: u64,
     synced: u64,
-    /// Room for the chunk's head, then its records.
+    /// The chunk that is being filled: room for its head, then its records.
     bytes: Vec<u8>,
 }
 
@@ -283,8 +285,9 @@ pub(crate) struct Loaded {
     pub(crate) bytes: u64,
 }
 
-/// Loads a snapshot into a new core. `pause` is called after each chunk, and an error of it ends the loading. After an
-/// error the core has the records before the damage, enough only for an inspection.
+/// Loads a snapshot into a new core. Calls `pause` after each chunk. If `pause` returns an error, stops loading and
+/// returns [`Unreadable::Ended`]. After any error, `core` has only the records before the place of the error. Only an
+/// inspection may use such a core.
 pub(crate) fn load(
     file: &dyn DiskFile,
     form: Form,
@@ -324,7 +327,7 @@ pub(crate) fn load(
             Err(error) => break Err(error),
         }
     };
-    // Even after an error, because an inspection reads the core.
+    // Finish the core even after an error, because an inspection reads it.
     loading.core.finish_restore(zxid);
     let Facts {
         chain, zxid, epoch, ..
@@ -377,12 +380,13 @@ impl Loading<'_> {
             Record::Facts { facts, counts } => {
                 self.facts = Some(facts);
                 self.expected = counts;
-                // A count in a damaged file must not allocate more than the file could hold.
+                // Limit the allocation. A wrong count in a damaged file must not make us allocate more than the file
+                // could hold.
                 let most = counts.nodes.min(self.file_bytes / MIN_NODE_BYTES);
                 self.core.reserve(most as usize);
             }
             Record::Session(session) => {
-                // Sessions precede znodes, because an ephemeral znode is refused without its owner.
+                // All sessions must precede the znodes, because the core refuses an ephemeral znode without its owner.
                 if self.found.nodes > 0 {
                     return Err(out_of_order());
                 }
@@ -391,7 +395,8 @@ impl Loading<'_> {
             }
             Record::Node(node) => {
                 let latest = node.czxid.max(node.mzxid).max(node.pzxid);
-                // The log after the snapshot would apply the change a second time.
+                // A znode newer than the snapshot is damage. The log after the snapshot would apply the same change a
+                // second time.
                 if latest > self.zxid {
                     let reason = format!("{} of {latest}, after the snapshot's zxid", node.path);
                     return Err(Unreadable::damaged(0, reason));
@@ -439,7 +444,7 @@ impl ChunkReader<'_> {
         let crc = u32::from_le_bytes([c0, c1, c2, c3]);
         let payload_bytes = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
         let chunk_bytes = CHUNK_HEAD_BYTES + payload_bytes;
-        // Before allocating.
+        // Check the length before allocating.
         if chunk_bytes as u64 > left {
             return Err(damaged("the file ends within a chunk"));
         }
