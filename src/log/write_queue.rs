@@ -1,7 +1,8 @@
 //! [`WriteQueue`]: transactions that wait for the log writer, grouped into batches, and the room that limits them.
 //!
-//! Transactions are appended under the store's lock, so the queue is in zxid order (invariant 2). A write is refused
-//! before it is applied, or it can be written. The writer never meets a full disk (invariant 12).
+//! Transactions are appended under the store's lock, so the queue is in zxid order (invariant 2). If there is no room
+//! for a write, we refuse the write before it is applied. So every write in the queue can be written, and the writer
+//! never meets a full disk (invariant 12).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -27,15 +28,16 @@ pub(crate) struct WriteQueue {
     queue: Mutex<Queue>,
     /// Wakes the writer.
     work: Condvar,
-    /// Wakes the caller of a [`StepWriter`](super::StepWriter), if it asked for that.
+    /// Notifies the caller of a [`StepWriter`](super::StepWriter) of each append. Set only if the caller has asked for
+    /// it.
     step: OnceLock<Arc<Notify>>,
-    /// Copy of [`Queue::room`]'s sum, which every write checks without the lock.
+    /// The bytes left in [`Queue::room`], copied here so that every write can check them without the lock.
     room: AtomicI64,
     room_changed: Notify,
     pub(crate) barrier: Arc<DurabilityBarrier>,
     /// True if no answer waits for the log while there is room (durability class `None`).
     is_relaxed: bool,
-    /// True while no session is admitted, because clients may still believe in earlier ones.
+    /// True while no session is admitted, because clients may still believe in their earlier sessions.
     is_pausing: AtomicBool,
     pub(super) sizes: Sizes,
     pub(super) stats: LogCounters,
@@ -46,9 +48,9 @@ struct Queue {
     /// Empty batches to reuse.
     used: Vec<Batch>,
     room: SegmentRoom,
-    /// Why no more room can be made at present.
+    /// Why the last attempt to make room failed. `None` if it succeeded.
     no_room: Option<Error>,
-    /// The last zxid that was appended, or reserved before.
+    /// The last zxid that was appended or, before the first append, the last zxid in use.
     last: Zxid,
     /// True if a client waits for any of the batches.
     is_urgent: bool,
@@ -70,15 +72,16 @@ enum Sleep {
     UntilWork,
     /// The time at which the batches are due, or anything urgent.
     UntilDue,
-    /// Enough requests to share the next sync, or the end of its patience.
+    /// Enough requests to share the next sync, or the end of the time to wait for them.
     UntilGathered,
 }
 
-/// Batches kept for their buffers. One is being written, one fills, and the others absorb a burst.
+/// Maximum number of empty batches that are kept so that their buffers can be reused. While one batch is written,
+/// another one fills. The others absorb a burst.
 const MAX_SPARE_BATCHES: usize = 4;
 
 /// Maximum time in the queue for a batch that no client waits for. The durability classes promise this bound for writes
-/// acknowledged early.
+/// that are acknowledged before they are written.
 const MAX_DELAY: Duration = Duration::from_millis(100);
 
 /// From this number of urgent requests per batch, CPU time limits the writes more than the disk does.
@@ -132,7 +135,7 @@ impl WriteQueue {
     }
 
     /// Checks that there is room for a transaction of `bytes` bytes. If it `frees` room, it may use half of the
-    /// reserve. The rest is for ending dead sessions, because no client can release their locks.
+    /// reserve. The other half is for ending dead sessions, because no client can release their locks.
     ///
     /// # Errors
     /// [`Error::DiskFull`], or [`Error::LimitReached`] if more room is being made.
@@ -149,12 +152,13 @@ impl WriteQueue {
         }))
     }
 
-    /// Waits while [`check_room`](Self::check_room) says that more room is being made. Cancel safe.
+    /// Waits while [`check_room`](Self::check_room) returns `LimitReached`, because more room is being made. Cancel
+    /// safe.
     pub(crate) async fn wait_for_room(self: Arc<Self>, bytes: usize, frees: bool) {
         loop {
             let changed = self.room_changed.notified();
             let mut changed = std::pin::pin!(changed);
-            // Before the check, so that no notification in between is missed.
+            // Enable the notification before the check, so that we miss none in between.
             changed.as_mut().enable();
             let checked = self.check_room(bytes, frees);
             if !matches!(checked, Err(Error::LimitReached { .. }))
@@ -166,9 +170,9 @@ impl WriteQueue {
         }
     }
 
-    /// Ends every wait for the log, which has failed.
+    /// Fails the barrier with `error`, and ends every wait for room.
     pub(super) fn fail(&self, error: Error) {
-        // The barrier first, because a woken waiter for room checks it.
+        // Fail the barrier first, because a woken waiter for room checks whether the barrier has failed.
         self.barrier.fail(error);
         self.room_changed.notify_waiters();
     }
@@ -179,15 +183,16 @@ impl WriteQueue {
         self.has_room(self.sizes.reserve / 4)
     }
 
-    /// Returns true if more room is needed soon, given the current segment's `size`. A larger segment takes longer to
-    /// prepare, but fills as fast. Room is low before it is [short](Self::is_short).
+    /// Returns true if the allocator should prepare another segment now. The threshold grows with the `size` of the
+    /// current segment, because a larger segment takes longer to prepare, while writes use up the room just as fast.
+    /// Room is low before it is [short](Self::is_short).
     pub(super) fn is_low(&self, size: u64) -> bool {
         let size = size.max(self.sizes.first_segment);
         !self.has_room((size / 2) as usize)
     }
 
-    /// Returns true if the largest request might be refused. The writer then waits for more room before it
-    /// acknowledges.
+    /// Returns true if the largest request might be refused. The writer then waits for more room before it writes and
+    /// acknowledges the next batch.
     pub(crate) fn is_short(&self) -> bool {
         let quarter = (self.sizes.first_segment / 4) as usize;
         !self.has_room(quarter.max(self.sizes.largest_txn + self.sizes.reserve))
@@ -201,8 +206,8 @@ impl WriteQueue {
         self.room.load(Ordering::Acquire) >= (bytes + HEAD_BYTES) as i64
     }
 
-    /// Appends transactions in zxid order and empties the list. They are urgent if a client waits for them, which all
-    /// clients do while room is short.
+    /// Appends transactions in zxid order and empties the list. `is_urgent` is true if a client waits for them. While
+    /// room is short, all transactions are urgent, because all clients then wait for the log.
     ///
     /// The caller holds the store's lock, which orders the transactions of different sessions.
     pub(crate) fn append(&self, txns: &mut Vec<Txn>, is_urgent: bool) {
@@ -223,20 +228,21 @@ impl WriteQueue {
         self.wake(&mut queue, true);
     }
 
-    /// Sets whether the next start owes a pause if this run ends now.
+    /// Sets whether the next start must pause before it admits sessions, if this run ends now.
     pub(crate) fn set_pausing(&self, is_pausing: bool) {
         self.is_pausing.store(is_pausing, Ordering::Release);
     }
 
-    /// Appends the record of a clean close. Not during a pause, because a clean start would skip the rest of it.
+    /// Appends the record of a clean close. During a pause, appends nothing, because after a clean close the next start
+    /// would skip the rest of the pause.
     pub(crate) fn append_clean(&self) {
         if !self.is_pausing.load(Ordering::Acquire) {
             self.append_record(&Record::Clean);
         }
     }
 
-    /// Wakes the writer for urgent transactions and full batches. Otherwise only if it sleeps without a deadline, so
-    /// that many lazy transactions cost one wake.
+    /// Wakes the writer if there is an urgent transaction or a full batch. Otherwise wakes it only if it sleeps without
+    /// a deadline, so that many transactions that are not urgent cost one wake.
     fn wake(&self, queue: &mut Queue, is_urgent: bool) {
         if let Some(step) = self.step.get() {
             step.notify_one();
@@ -277,9 +283,11 @@ impl WriteQueue {
     }
 
     fn publish(&self, queue: &Queue) {
-        // Under the lock of `queue`. Otherwise two stores could be reordered and publish a stale sum.
+        // The caller holds the lock of `queue`. Otherwise two threads could store their sums in the wrong order and
+        // leave a stale sum.
         self.room.store(queue.room.left(), Ordering::Release);
-        // Without syncs nothing slows clients down, so they must wait for the writer before the room is used up.
+        // Without syncs, clients do not wait for the log and could use up the room faster than it is made. So while
+        // room is short, they must wait for the writer.
         if self.is_relaxed {
             self.barrier.set_relaxed(!self.is_short());
         }
@@ -289,7 +297,8 @@ impl WriteQueue {
         let mut queue = self.queue.lock();
         queue.room.write(&self.sizes, bytes, position);
         self.publish(&queue);
-        // Without the lock, because a woken task checks the room and may append immediately.
+        // Notify without the lock, because a woken task checks the room and may append immediately, which takes the
+        // lock.
         drop(queue);
         self.room_changed.notify_waiters();
     }
@@ -331,18 +340,20 @@ impl WriteQueue {
     }
 
     pub(super) fn end(&self) {
-        // Under the lock, because the writer checks it before it sleeps and would otherwise miss the notification.
+        // Set `ends` under the lock. Otherwise the writer could check it, then miss the notification, and sleep
+        // forever.
         let mut queue = self.queue.lock();
         queue.ends = true;
         self.work.notify_one();
     }
 
-    /// Takes the next batch when it is time. `None` when no more will follow.
+    /// Waits until the next batch should be written, and takes it. Returns `None` if no more batches will follow. The
+    /// buffer of the written batch `used` is kept for reuse.
     ///
-    /// Waits first for requests that can share a sync. Clients that wait for each answer send their next requests once
-    /// the last batch has answered them. If we took the first of these immediately, every second sync would serve a
-    /// single client while all the others gather. `sync` is the duration of a sync, which [bounds](Queue::patience) the
-    /// wait. It is zero without syncs.
+    /// Before that, waits for more requests that can share a sync. When the last batch has answered clients that wait
+    /// for each answer, these clients all send their next requests. If we took only the first of these requests, its
+    /// sync would serve a single client, and all the other requests would wait for the sync after it. `sync` is the
+    /// duration of a sync, which [bounds](Queue::patience) the wait. It is zero without syncs.
     pub(super) fn next(&self, used: Option<Batch>, sync: Duration) -> Option<Batch> {
         let mut queue = self.queue.lock();
         if let Some(used) = used.filter(|_| queue.used.len() < MAX_SPARE_BATCHES) {
@@ -362,7 +373,7 @@ impl WriteQueue {
             {
                 return Some(batch);
             }
-            // After the batches, because a queue that ends is drained first.
+            // Check this after the batches, because a queue that ends is drained first.
             if queue.ends {
                 return None;
             }
@@ -385,7 +396,7 @@ impl WriteQueue {
         self.queue.lock().sleep == Sleep::UntilGathered
     }
 
-    /// Returns a notification of each transaction appended from now on.
+    /// Returns a `Notify` that is notified of each append from now on.
     #[cfg(feature = "simulation")]
     pub(super) fn steps(&self) -> Arc<Notify> {
         self.step.get_or_init(Arc::default).clone()
@@ -418,9 +429,9 @@ impl Queue {
 
     /// Returns how many urgent requests the next batch waits for.
     ///
-    /// After a small batch this is half of what it answered. The halves take turns, so that one runs while the other is
-    /// synced. After a large batch it is all of them, because the cores are busy anyway and each sync takes CPU time
-    /// too.
+    /// After a small batch, this is half of the requests that the batch answered. The clients then form two halves that
+    /// take turns: one half works while the requests of the other half are synced. After a large batch, this is all of
+    /// the requests that it answered, because the cores are busy anyway and each sync takes CPU time too.
     fn expected(&self) -> usize {
         match self.was_large() {
             true => self.answered,
@@ -428,7 +439,8 @@ impl Queue {
         }
     }
 
-    /// Returns the maximum wait for them. It is bounded because the answered clients need not write again.
+    /// Returns the maximum time to wait for the [expected](Self::expected) requests. The wait is bounded because the
+    /// answered clients may not write again.
     fn patience(&self, sync: Duration) -> Duration {
         match self.was_large() {
             true => sync.saturating_mul(2),
@@ -444,7 +456,8 @@ impl Queue {
         self.due.is_some_and(|due| due <= Instant::now())
     }
 
-    /// Takes the next batch. Batches behind it keep its urgency and deadline, which can only be too early for them.
+    /// Takes the next batch. If there are more batches, `is_urgent` and `due` stay set for them. At worst these batches
+    /// are written earlier than necessary.
     fn pop(&mut self) -> Option<Batch> {
         let batch = self.batches.pop_front()?;
         if self.batches.is_empty() {
@@ -456,7 +469,7 @@ impl Queue {
     }
 }
 
-/// Only the writer counts. Any thread may read.
+/// Counters that only the writer increments and that any thread may read.
 #[derive(Debug)]
 pub(crate) struct LogCounters {
     syncs: Histogram<{ LATENCY_BOUNDS_NS.len() }>,
@@ -474,9 +487,9 @@ pub(crate) struct LogStats {
     pub(crate) syncs: Distribution,
     pub(crate) longest_sync: Duration,
     pub(crate) batches: u64,
-    /// Size of the batches as written.
+    /// Total size of the written batches in bytes.
     pub(crate) bytes: u64,
-    /// Replies that had to wait.
+    /// Number of replies that had to wait for the log.
     pub(crate) waits: u64,
     pub(crate) is_full: bool,
 }
@@ -532,7 +545,8 @@ mod tests {
         }
     }
 
-    /// A client that waits for nothing would fill the log faster than it is written, and be refused.
+    /// Otherwise a client that does not wait for answers would fill the log faster than it is written, and its writes
+    /// would be refused.
     #[test]
     fn replies_ahead_of_the_log_wait_when_room_is_short() {
         let sizes = Sizes::new(1 << 16, 1 << 16);

@@ -20,10 +20,10 @@ use super::write_queue::WriteQueue;
 use crate::model::error::{Error, Result};
 use crate::model::types::Zxid;
 
-/// A resource that only one store may have, such as the lock of a folder. It is released with the log's last thread or
-/// other holder, when nothing is written any more.
+/// A resource that only one store may have, such as the lock of a folder. The log's threads share it with other owners.
+/// It is released when the last owner drops it, and by then the log writes nothing any more.
 pub(crate) trait Exclusive: Send + Sync {
-    /// Checks that the store still has it. Nothing may be written or acknowledged without it.
+    /// Checks that the store still has the resource. Without it, nothing may be written or acknowledged.
     fn check(&self) -> Result<()>;
 }
 
@@ -47,13 +47,13 @@ pub(super) struct LogStart {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) position: LogPosition,
     pub(super) prepared: VecDeque<Segment>,
-    /// Durable once the log has started.
+    /// The first batch of this run. [`LogParts::new`] writes it and makes it durable.
     pub(super) first: Batch,
-    /// The last zxid that was used or reserved before.
+    /// The last zxid in use. This run assigns only higher ones.
     pub(super) last: Zxid,
     pub(super) sizes: Sizes,
     pub(super) syncs: bool,
-    /// Bytes of segments since the last snapshot, and the size of that snapshot.
+    /// Bytes of the segments that were sealed since the last snapshot, and the size of that snapshot.
     pub(super) sealed_bytes: u64,
     pub(super) snapshot_bytes: u64,
 }
@@ -68,7 +68,7 @@ impl LogParts {
     /// Writes the first batch.
     pub(super) fn new(mut start: LogStart) -> Result<Self> {
         let disk = start.disk.clone();
-        // Open to everything recovered, which `Recovered::repair` has made durable.
+        // The barrier is open to everything that was recovered, because `Recovered::repair` has made it durable.
         let barrier = Arc::new(DurabilityBarrier::new(start.last));
         let room = SegmentRoom::compute(
             &start.sizes,
@@ -94,8 +94,8 @@ impl LogParts {
             .write(&mut start.first)
             .and_then(|()| writer.sync_and_mark());
         written.map_err(|error| failed(disk.path(""), "cannot be written", &error))?;
-        // Otherwise the first requests would be refused until the allocator's thread has made room. A failure is not an
-        // error here, because even on a full disk the store opens and answers reads and deletes.
+        // Make room now. Otherwise the first requests would be refused until the allocator's thread has made room. A
+        // failure is not an error here, because the store must open and answer reads and deletes even on a full disk.
         while queue.is_short() && allocator.make_room().is_ok() {}
         if queue.is_low(writer.position.header.size) {
             allocator.request_room();
@@ -110,7 +110,7 @@ impl LogParts {
     /// Starts the threads.
     ///
     /// # Errors
-    /// [`Error::StoreFailed`] if the system refuses one. Then none is left.
+    /// [`Error::StoreFailed`] if the system refuses to start a thread. The threads that did start have ended by then.
     pub(crate) fn start(self, held: &Arc<dyn Exclusive>) -> Result<Log> {
         let Self {
             queue,
@@ -163,8 +163,8 @@ impl Drop for Log {
         self.queue.end();
         self.allocator.begin_close();
         let here = std::thread::current().id();
-        // The last handle to a store may be dropped on one of these threads, which wake tasks. A thread cannot join
-        // itself, and the threads end anyway.
+        // These threads wake tasks, so a task may drop the last handle to a store on one of these threads. A thread
+        // cannot join itself. In this case we join none of them, and they end soon anyway.
         if self
             .threads
             .iter()
@@ -195,11 +195,11 @@ pub(crate) struct LogPosition {
     pub(crate) last: Zxid,
 }
 
-/// Limit of [`Writer::sync_time`]. A disk that stalled once must not delay the next answers, and nearby clients have
-/// sent their next requests by then.
+/// Limit of [`Writer::sync_time`]. After a disk has stalled once, the next answers must not wait for equally long.
+/// Nearby clients have sent their next requests within this time.
 const MAX_SYNC_TIME: Duration = Duration::from_millis(2);
 
-/// Only it writes frames, so they are in zxid order.
+/// The only writer of frames, so frames are in zxid order.
 pub(super) struct Writer {
     pub(super) queue: Arc<WriteQueue>,
     pub(super) allocator: Arc<SegmentAllocator>,
@@ -212,8 +212,8 @@ impl Writer {
     /// Writes until the queue ends or the disk fails. Reports a failure and ends the allocator.
     pub(super) fn run_to_the_end(self, held: &dyn Exclusive) {
         let (queue, allocator) = (self.queue.clone(), self.allocator.clone());
-        // Wakers are users' code and run on this thread. If one panics, the log must fail with an error instead of
-        // leaving clients waiting forever (invariant 11).
+        // Wakers are users' code and run on this thread. If a waker panics, the log must fail with an error. Otherwise
+        // clients would wait forever (invariant 11).
         let run = std::panic::catch_unwind(AssertUnwindSafe(|| self.run(held)));
         let written = run.unwrap_or_else(|_| {
             let panicked = io::Error::other("the thread of the log panicked");
@@ -222,7 +222,7 @@ impl Writer {
         if let Err(error) = written {
             queue.fail(error);
         }
-        // Only now, because the writer may need another segment until its end.
+        // End the allocator only now, because until here the writer may have needed another segment.
         allocator.end();
     }
 
@@ -237,11 +237,11 @@ impl Writer {
         let mut used = None;
         while let Some(batch) = self.queue.next(used.take(), self.sync_time()) {
             if self.queue.is_short() {
-                // Hold the answers until room is made, and with them the clients' next requests. A disk that is slow
-                // but not full then refuses no client that waits for its answers.
+                // Do not write and answer the batch before more room is made. Clients that wait for their answers send
+                // no further requests in this time, so they are not refused if the disk is only slow and not full.
                 self.allocator.wait_for_room();
             }
-            // Before the write, because another store may be writing the same files by now.
+            // Check before the write, because another store may be writing the same files by now.
             held.check()?;
             used = Some(self.write_batch(batch).map_err(failed)?);
         }
@@ -249,7 +249,7 @@ impl Writer {
         self.sync_and_mark().map_err(failed)
     }
 
-    /// Returns the time that sharing a sync saves. Zero without syncs.
+    /// Returns the duration of the last sync, at most [`MAX_SYNC_TIME`]. Zero without syncs.
     fn sync_time(&self) -> Duration {
         match self.syncs {
             true => self.last_sync.min(MAX_SYNC_TIME),
@@ -268,13 +268,14 @@ impl Writer {
         Ok(batch)
     }
 
-    /// Makes everything written durable, and leaves a durable mark that states it.
+    /// Syncs all frames, and writes a durable mark that states that they are synced.
     pub(super) fn sync_and_mark(&mut self) -> io::Result<()> {
-        // The frames first. If the mark reached the disk without them, the next start would refuse the log as damaged.
+        // Sync the frames first. If the mark reached the disk without them, the next start would refuse the log as
+        // damaged.
         self.sync()?;
         self.mark()?;
-        // Marks are otherwise never synced. After a clean close, this one distinguishes damage of the last frame from a
-        // frame that was being written.
+        // No other mark is synced. This one must be, so that after a clean close recovery can distinguish a damaged
+        // last frame from a frame that was being written.
         self.position.file.sync()
     }
 
@@ -283,8 +284,9 @@ impl Writer {
         self.position.file.sync()?;
         self.last_sync = begun.elapsed();
         self.queue.stats.count_sync(self.last_sync);
-        // Only here and after the sync, because every later frame repeats the claim. It includes earlier segments,
-        // which `enter_next_segment` syncs before leaving them.
+        // Set `synced` only here, after a successful sync, because every later frame repeats the claim. The claim
+        // includes the frames of earlier segments, because the last sync of a segment always precedes
+        // `enter_next_segment`, or is done there.
         self.position.synced = self.position.chain - 1;
         Ok(())
     }
@@ -299,7 +301,8 @@ impl Writer {
         if !self.has_room_for(batch) {
             self.enter_next_segment()?;
         }
-        // Cannot happen. The core refuses larger transactions, and `Sizes` derives the largest batch from them.
+        // This cannot happen. The core refuses larger transactions, and `Sizes` limits transactions and batches so that
+        // every frame fits into every segment.
         if !self.has_room_for(batch) {
             return Err(io::Error::other("a batch is larger than a segment"));
         }
@@ -310,25 +313,26 @@ impl Writer {
         self.queue.stats.count_batch(frame.len());
         position.chain += 1;
         position.last = batch.last();
-        // Before the barrier opens: an acknowledged write must survive a power loss (invariant 2).
+        // Sync before the barrier opens, because an acknowledged write must survive a power loss (invariant 2).
         if self.syncs {
             self.sync()?;
         }
-        // Before the barrier opens. A client that waits for each answer must find room for its next write, and not be
-        // refused because of its own last batch.
+        // Update the room before the barrier opens. A client that waits for each answer may send its next write
+        // immediately after the barrier opens. That write must not be refused because the last batch still counts as
+        // queued.
         self.queue
             .note_written(batch.frame_bytes(), self.position.segment_and_offset());
         self.queue.barrier.open(self.position.last);
-        // After the barrier, so that no answer waits for a mark. Under load the next frame makes the same claim.
-        // Without syncs there is nothing to claim.
+        // Write the mark after the barrier opens, so that no answer waits for it. If another batch is queued, its frame
+        // will make the same claim, and no mark is needed. Without syncs there is nothing to claim.
         if self.syncs && self.queue.is_idle() {
             self.mark()?;
         }
         Ok(())
     }
 
-    /// Writes a mark in place of the next frame, stating that all frames before it are synced. Without it, recovery
-    /// could not distinguish a damaged last frame from one that was never acknowledged.
+    /// Writes a mark in place of the next frame. The mark states that all frames before it are synced. Without it,
+    /// recovery could not distinguish a damaged last frame from a frame that was never acknowledged.
     fn mark(&self) -> io::Result<()> {
         let mark = mark(self.position.link(), self.position.last);
         self.position.file.write_at(self.position.offset, &mark)
@@ -336,9 +340,9 @@ impl Writer {
 
     pub(super) fn enter_next_segment(&mut self) -> io::Result<()> {
         if !self.syncs {
-            // With syncs every frame is already on disk. Without them, each segment gets this one sync when it is
-            // sealed. If the snapshot made from it turns out to be damaged, only the segment and the previous snapshot
-            // are left.
+            // With syncs, every frame is already durable. Without them, we sync each segment only here, when it is
+            // sealed. Its frames become part of the next snapshot. If that snapshot turns out to be damaged, recovery
+            // needs this segment and the previous snapshot.
             self.sync()?;
         }
         let Some((header, file)) = self.allocator.next_segment() else {
@@ -351,8 +355,8 @@ impl Writer {
         self.position.header = header;
         self.position.offset = super::segment::HEADER_BYTES;
         self.queue.note_entered(&self.position.header);
-        // Before the segment is sealed, because this mark's number tells the snapshotter which frame was the last of
-        // the sealed segments.
+        // Write the mark before the previous segment is sealed. The snapshotter derives the last frame of the sealed
+        // segments from the number in this mark.
         self.mark()?;
         self.allocator.seal(&self.position.header);
         Ok(())
