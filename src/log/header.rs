@@ -1,8 +1,8 @@
 //! Headers, the first 64 bytes of each file of a store: `magic 8 | version u32 | crc32 u32`, then 48 bytes that depend
 //! on the file. The checksum covers everything except itself.
 //!
-//! These positions are the same in every file and in every later version, so that a newer file is not mistaken for a
-//! damaged one.
+//! The magic, the version and the checksum have the same positions in every file and in every later version, so that a
+//! newer file is not mistaken for a damaged one.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,8 @@
 //! Salvage of a damaged data directory: copies everything up to the first damage into a new directory.
 //!
-//! The result is the store at an earlier moment, never a mixture of moments. Its fencing tokens continue above the lost
-//! part's too (invariant 5), and its sessions end when it is opened.
+//! The result is the store as it was at an earlier moment, never a mixture of two moments. Its fencing tokens continue
+//! above all tokens of the original, including the tokens in the lost part (invariant 5). Its sessions end when it is
+//! opened.
 
 mod lost;
 mod sectors;
@@ -38,7 +39,7 @@ pub struct Salvage {
     pub read_to: Zxid,
     /// The snapshot that the content starts with. `None` if it was read only from the log.
     pub snapshot: Option<String>,
-    /// Places that cannot be read. Damage in a snapshot loses nothing if the log has its content.
+    /// Places that cannot be read. Damage in a snapshot causes no loss if the log has the same content.
     pub problems: Vec<Problem>,
     /// The lost part. `None` if everything was read.
     pub loss: Option<Loss>,
@@ -54,7 +55,8 @@ pub struct Loss {
     pub damage: Problem,
     /// The last transaction known to be lost. The damage may have hidden more.
     pub last_zxid: Option<Zxid>,
-    /// Number of lost transactions that can still be read behind the damage, without the damaged place itself.
+    /// Number of lost transactions that can still be read behind the damage. Transactions in the damaged place itself
+    /// are not counted.
     pub transactions: u64,
     /// The lost places, in order.
     pub places: Vec<LostPlace>,
@@ -68,7 +70,7 @@ pub struct LostPlace {
     pub file: PathBuf,
     /// The offset of its first lost byte.
     pub offset: u64,
-    /// Number of bytes up to the end of the written part, if known. `None` if the file is missing.
+    /// Number of bytes from `offset` to the end of the written part of the file. `None` if the file is missing.
     pub bytes: Option<u64>,
 }
 
@@ -90,8 +92,8 @@ pub struct LostPlace {
 /// - [`Error::NotAStore`] or [`Error::StoreTooNew`] if `dir` is not a store or is from a newer version.
 /// - [`Error::StoreDamaged`] if nothing can be salvaged, because no snapshot is readable and the log does not reach
 ///   back to the store's start.
-/// - [`Error::DiskFull`] or [`Error::StoreFailed`] if `new` cannot be written. The latter also if permission to read a
-///   file is missing.
+/// - [`Error::DiskFull`] or [`Error::StoreFailed`] if `new` cannot be written. [`Error::StoreFailed`] also if
+///   permission to read a file in `dir` is missing.
 ///
 /// ```
 /// # let folder = std::env::temp_dir().join(format!("lockkeeper-salvage-doc-{}", std::process::id()));
@@ -111,14 +113,14 @@ pub fn salvage(dir: impl AsRef<Path>, new: impl AsRef<Path>) -> Result<Salvage> 
     let view = View::new(dir);
     check_readable(&view)?;
     check_outside(dir, new)?;
-    // Before the long read of the directory. `create_store` checks again under the lock.
+    // Check before the long read of the directory. `create_store` checks again under the lock.
     check_empty(new, "")?;
     let is_whole = |read: &Result<Reading>| matches!(read, Ok(read) if read.damage.is_none());
     let read = recovery::read_in_use(&view, is_whole, || Reading::of(&Sectors::new(view.clone())))?;
     let facts = read.facts_of_copy(dir, latest_ms(&view))?;
     let head = backup::head(read.store, facts, epoch::of_clock(now_ms()));
     let bytes = create_store(new, &head, &read.core)?;
-    // Two salvages must not assign the same zxids, and only the millisecond distinguishes them.
+    // Two salvages in the same millisecond would assign the same zxids. Wait until this millisecond has passed.
     std::thread::sleep(Duration::from_millis(1));
     Ok(Salvage {
         summary: summary(&head, &read.core, bytes),
@@ -130,7 +132,8 @@ pub fn salvage(dir: impl AsRef<Path>, new: impl AsRef<Path>) -> Result<Salvage> 
     })
 }
 
-/// Salvages a simulated disk. Returns false and writes nothing if the content has no path `is_needed`.
+/// Salvages a simulated disk. Returns false and writes nothing if the readable content has no znode with the path
+/// `is_needed`.
 ///
 /// # Errors
 /// As for [`salvage`].
@@ -182,7 +185,7 @@ impl Reading {
         let damage = damage.map(damage_of).transpose()?;
         let snapshot = loaded.map(|(name, _)| name);
         if damage.is_some() {
-            // Read again up to the last good frame, because the core may have the start of a damaged one.
+            // Read again up to the last good frame, because the core may have some transactions of the damaged frame.
             core = bare_core();
             if let Some(name) = &snapshot {
                 load(disk, name, &mut core)?;
@@ -226,14 +229,16 @@ impl Reading {
     /// `StoreFailed` if the zxids are exhausted.
     fn facts_of_copy(&self, dir: &Path, now_ms: i64) -> Result<Facts> {
         let Seen { facts: seen, .. } = &self.seen;
-        // The lost part may have reserved later epochs than any that can be read.
+        // Use the highest epoch that can be found anywhere, because the lost part may have reserved later epochs. If
+        // that reservation cannot be read, the highest zxid shows at least the epoch in use.
         let reserved = self.facts.epoch.max(seen.epoch).max(epoch::of(seen.zxid));
-        // Above everything that the original may have assigned, so that tokens do not go back (invariant 5).
+        // Start above every zxid that the original may have assigned, so that tokens do not go back (invariant 5).
         let zxid = epoch::beyond(reserved, epoch::of_clock(now_ms), now_ms).max(seen.zxid);
         epoch::check(zxid, || dir.to_owned())?;
         let known = self.facts.allowed_timeout_ms;
         let allowed_timeout_ms = match self.damage {
-            // "Never served" is true only of the part that was read.
+            // 0 means that the store was never served. This is known only for the part that was read, so after damage
+            // treat 0 as unknown.
             Some(_) => known
                 .max(seen.allowed_timeout_ms)
                 .filter(|allowed| *allowed > 0),
@@ -244,7 +249,7 @@ impl Reading {
             zxid,
             epoch: epoch::of(zxid) - 1,
             longest_timeout_ms: self.facts.longest_timeout_ms.max(seen.longest_timeout_ms),
-            // Locks may have been released and acquired since, so no session lives on.
+            // Locks may have been released and acquired in the lost part, so no session lives on.
             is_clean: false,
             completeness: Completeness::Restored,
             allowed_timeout_ms,
@@ -266,7 +271,7 @@ impl Reading {
 /// Converts an error into damage, or returns it if it must end the salvage.
 fn damage_of(error: Error) -> Result<Problem> {
     match error {
-        // Written by a newer version, which can read it.
+        // A newer version has written this file and can read it, so it is not damaged.
         error @ Error::StoreTooNew { .. } => Err(error),
         other => Ok(Problem::from(other)),
     }
@@ -291,7 +296,7 @@ fn check_readable(view: &View) -> Result<()> {
     Ok(())
 }
 
-/// Reads the id of the store from `STORE` or, if that fails, takes the most frequent one in the other files.
+/// Reads the id of the store from `STORE`. If that fails, returns the most frequent id in the other files.
 fn store_of(disk: &dyn Disk, problems: &mut Vec<Problem>) -> Result<[u8; 16]> {
     match identity::read(disk) {
         Ok(Some(identity)) => return Ok(identity.store),
@@ -386,7 +391,8 @@ fn unreadable_behind(disk: &dyn Disk, tail: Tail, unreadable: &[Unreadable]) -> 
     Some(unreadable.iter().find(is_behind)?.problem(disk))
 }
 
-/// A file date further ahead is not evidence of a wrong clock.
+/// Maximum distance between the clock and a later file date. A file date further in the future does not show that the
+/// clock was ahead, and is ignored.
 const MAX_CLOCK_ERROR_MS: i64 = 365 * 24 * 60 * 60 * 1000;
 
 /// Returns the current time, or the newest file's date if that is later. The clock may have been ahead when the

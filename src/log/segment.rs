@@ -1,5 +1,6 @@
-//! Segments, the files of a log. A segment is filled before use, so that a frame written later neither changes the
-//! length nor allocates a block. Its `fdatasync` writes only the frame, and a full disk cannot fail it (invariant 12).
+//! Segments, the files of a log. A segment is filled with zeros before use, so that writing a frame neither changes the
+//! length of the file nor allocates a block. The `fdatasync` after a frame therefore writes only the frame, and cannot
+//! fail because the disk is full (invariant 12).
 
 use std::io;
 
@@ -20,8 +21,9 @@ pub(crate) const UNFINISHED: &str = "segment.new";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// Random for each use of the file. Frames repeat it, so that a frame of a former use is never read as one of this
-    /// use. Only the directory's owner knows it, so a client's data cannot imitate a frame.
+    /// A random number, new for each use of the file. All frames repeat it, so that a frame from an earlier use of the
+    /// file is never read as a frame of this use. Only the directory's owner knows the salt, so a client cannot write
+    /// data that looks like a frame.
     pub(crate) salt: u64,
     /// Numbered from 0, without gaps.
     pub(crate) number: u64,
@@ -62,8 +64,8 @@ pub(crate) fn new_salt() -> u64 {
     without_zero_bytes(u64::from_ne_bytes(random()))
 }
 
-/// Replaces zero bytes. Recovery erases frames with zeros, so an erased place can never combine with bytes around it
-/// into a salt.
+/// Replaces zero bytes with ones. Recovery erases frames with zeros. As a salt has no zero byte, no salt is ever found
+/// in a place that is partly erased.
 fn without_zero_bytes(salt: u64) -> u64 {
     u64::from_ne_bytes(salt.to_ne_bytes().map(|byte| byte.max(1)))
 }
@@ -103,7 +105,8 @@ pub(crate) fn make(disk: &dyn Disk, header: &Header) -> io::Result<Box<dyn DiskF
 
 /// Reuses a former segment's file, durably. Returns `None` if the file has another length, and leaves it unchanged.
 ///
-/// A crash in between leaves a spare with a new or torn header, but only the length of a spare matters.
+/// A crash during this function may leave a spare with a new or torn header. This is harmless, because only the length
+/// of a spare matters.
 pub(crate) fn reuse(
     disk: &dyn Disk,
     spare: &str,
@@ -123,16 +126,16 @@ fn put_to_use(
     header: &Header,
 ) -> io::Result<Box<dyn DiskFile>> {
     file.write_at(0, &header.encode())?;
-    // Before the rename, because recovery refuses a segment without a valid header as damaged.
+    // Sync before the rename, because recovery refuses a segment without a valid header as damaged.
     file.sync()?;
-    // Before the first frame, whose sync does not cover the name. If the file went back to its old name, an
-    // acknowledged frame would be lost.
+    // Make the name durable before the first frame is written, because the sync of a frame does not cover the name. If
+    // the file went back to its old name after a power loss, an acknowledged frame would be lost.
     publish(disk, name, &log_name(header.number))?;
     Ok(file)
 }
 
-/// Real zeros instead of a hole, so that the file system allocates the blocks now, while a full disk is still an error
-/// that we can report.
+/// Writes real zeros instead of leaving a hole, so that the file system allocates the blocks now, while we can still
+/// report a full disk.
 pub(crate) fn write_zeros(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
     static ZEROS: [u8; 1 << 18] = [0; 1 << 18];
     let mut at = from;
@@ -149,11 +152,11 @@ pub(crate) struct Sizes {
     /// Segments start at this size and double up to the largest.
     pub(crate) first_segment: u64,
     pub(crate) largest_segment: u64,
-    /// A batch beyond this size takes no more transactions.
+    /// A batch of this many bytes or more takes no further transactions.
     pub(crate) largest_batch: usize,
-    /// Larger transactions are refused before they are applied.
+    /// Maximum size of a transaction in bytes. Larger ones are refused before they are applied.
     pub(crate) largest_txn: usize,
-    /// Room kept for deletes and for the store's own changes.
+    /// Bytes of room that are kept for deletes and for the store's own changes.
     pub(crate) reserve: usize,
 }
 
@@ -165,14 +168,15 @@ impl Sizes {
             first_segment,
             largest_segment,
             largest_batch: min(eighth, mebibyte),
-            // Together with the batch that it completes, less than half of the smallest segment, so that every frame
-            // fits into every segment. See the test below.
+            // The largest transaction and the batch to which it is added have together less than half of the smallest
+            // segment's bytes. So every frame fits into every segment. See the test below.
             largest_txn: min(2 * eighth, MAX_TXN_BYTES),
             reserve: min(eighth, mebibyte),
         }
     }
 
-    /// Returns how many bytes batches can certainly use from `offset` on. The rest may be too short for the next batch.
+    /// Returns how many bytes from `offset` on batches can certainly use in a segment of `size` bytes. The bytes after
+    /// these may be too few for the next batch.
     pub(crate) fn usable(&self, size: u64, offset: u64) -> u64 {
         let unusable = self.largest_batch + self.largest_txn + 2 * HEAD_BYTES;
         size.saturating_sub(offset).saturating_sub(unusable as u64)

@@ -16,7 +16,7 @@ pub(crate) struct StepWriter {
     /// The next batch, while it waits for room.
     batch: Option<Batch>,
     has_failed: bool,
-    /// If its power fails, we report nothing, because no process is left.
+    /// The machine that the writer runs on. After its power has failed, we report no error, because no process is left.
     #[cfg(feature = "simulation")]
     machine: Option<Boot>,
 }
@@ -74,7 +74,7 @@ impl StepWriter {
         is_written
     }
 
-    /// Prepares a segment if room is low. Returns false if it is not, or if none can be made.
+    /// Prepares a segment if room is low. Returns false if room is not low, or if no segment can be prepared.
     pub(crate) fn make_room(&self) -> bool {
         let LogParts {
             queue,
