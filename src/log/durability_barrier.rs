@@ -1,8 +1,8 @@
 //! [`DurabilityBarrier`] holds back every event and reply until the log has the transaction that it reveals (invariant
 //! 2).
 //!
-//! Events are held in one order and released before replies, so a client receives the event of a change before any
-//! newer reply. After a failure of the log the barrier stays closed and nothing more is acknowledged (invariant 12).
+//! All events wait in one order and are released before replies, so a client receives the event of a change before any
+//! newer reply. After the log has failed, the barrier stays closed and nothing more is acknowledged (invariant 12).
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -21,10 +21,11 @@ use crate::runtime::wake::wake_all;
 
 /// Barrier between the store and its clients.
 pub(crate) struct DurabilityBarrier {
-    /// Transactions up to this zxid are as durable as their class requires. [`CLOSED`] once the log has failed. Raised
-    /// only under the lock of `inner`, read by every reply without it.
+    /// Transactions up to this zxid are as durable as their class requires. [`CLOSED`] once the log has failed. It is
+    /// changed only under the lock of `inner`. Every reply reads it without the lock.
     open_to: AtomicI64,
-    /// True if everything may run ahead of the log until it fails (durability class `None`).
+    /// True if replies and events may pass before the log has their transactions (durability class `None`). Has no
+    /// effect once the log has failed.
     is_relaxed: AtomicBool,
     inner: Mutex<Inner>,
     on_failure: OnceLock<OnFailure>,
@@ -35,10 +36,10 @@ type OnFailure = Box<dyn Fn(&Error) + Send + Sync>;
 
 #[derive(Default)]
 struct Inner {
-    /// In the order in which they happened. Their zxids never decrease.
+    /// Events in the order in which they happened. Their zxids never decrease.
     events: VecDeque<HeldEvents>,
-    /// Sorted by zxid, then by arrival, so that [`open`](DurabilityBarrier::open) drains a prefix. Most insertions are
-    /// at the end.
+    /// Replies sorted by zxid, then by arrival, so that [`open`](DurabilityBarrier::open) drains a prefix. Most
+    /// insertions are at the end.
     replies: VecDeque<WaitingReply>,
     next_reply: u64,
     failure: Option<Error>,
@@ -55,7 +56,7 @@ struct WaitingReply {
     waker: Waker,
 }
 
-/// The transaction that a reply reveals, and its ticket.
+/// The zxid of the transaction that a reply reveals, and the reply's ticket.
 type Key = (Zxid, u64);
 
 impl Inner {
@@ -79,10 +80,10 @@ impl DurabilityBarrier {
         }
     }
 
-    /// Registers the only listener for a failure of the log, even if it has already failed.
+    /// Registers the only listener for a failure of the log. Calls it immediately if the log has already failed.
     pub(crate) fn on_failure(&self, tell: impl Fn(&Error) + Send + Sync + 'static) {
-        // Check after setting the listener. `fail` stores the failure before it looks for a listener, so one of the two
-        // always sees the other.
+        // Check for a failure after setting the listener. `fail` stores the failure before it looks for a listener. So
+        // either this check finds the failure or `fail` finds the listener.
         if self.on_failure.set(Box::new(tell)).is_ok()
             && let Some(failure) = self.failure()
             && let Some(tell) = self.on_failure.get()
@@ -101,8 +102,9 @@ impl DurabilityBarrier {
         self.is_relaxed.store(set_relaxed, Ordering::Release);
     }
 
-    /// Holds an event back until the barrier is open to `zxid` and to everything held already. Returns the zxid that it
-    /// waits for. `None` if it is not held because it is already in its cell or the cell has ended.
+    /// Holds an event back until the barrier is open to `zxid` and to all events that are held already. Returns the
+    /// zxid that the event waits for. Returns `None` if the event is not held, because it is already in its cell, or
+    /// because the log has failed and the cell has ended.
     pub(crate) fn hold(
         &self,
         zxid: Zxid,
@@ -110,10 +112,11 @@ impl DurabilityBarrier {
         news: WatchUpdate,
     ) -> Option<Zxid> {
         let mut inner = self.inner.lock();
-        // Never ahead of an event that is held already: a watcher's events must keep their order (invariant 3).
+        // Do not overtake an event that is held already, because a watcher's events must keep their order (invariant
+        // 3).
         let zxid = inner.events.back().map_or(zxid, |last| zxid.max(last.zxid));
-        // Again under the lock. `open` may have run since the caller's check, and would miss an event that we queue
-        // now.
+        // Check again under the lock. `open` may have run since the caller's check, and would not release an event that
+        // we queue now.
         if self.is_open_to(zxid) {
             cell.put(news);
             return None;
@@ -141,16 +144,16 @@ impl DurabilityBarrier {
             held.cell.put(held.news);
             woken.push(held.cell);
         }
-        // Only after the events are in their cells, so that a reply that sees the new value without the lock cannot
-        // overtake them. The maximum, because the barrier starts at the new epoch's first zxid, which the log reaches
-        // later.
+        // Raise `open_to` only after the events are in their cells. Otherwise a reply that reads the new value without
+        // the lock could overtake them. Use the maximum, because the barrier starts at the first zxid of the new epoch,
+        // and the log reaches that zxid only later.
         self.open_to.fetch_max(zxid.0, Ordering::AcqRel);
         let count = inner
             .replies
             .partition_point(|waiting| waiting.key.0 <= zxid);
         let replies: Vec<_> = inner.replies.drain(..count).collect();
         drop(inner);
-        // Without the lock, because wakers are users' code and may poll or drop another reply in place.
+        // Wake without the lock, because wakers are users' code and may poll or drop another reply immediately.
         woken.iter().for_each(|cell| cell.wake());
         wake_all(replies.into_iter().map(|waiting| waiting.waker));
     }
@@ -177,7 +180,8 @@ impl DurabilityBarrier {
     /// Waits until the log has failed. Returns the reason.
     pub(crate) async fn failed(&self) -> Error {
         loop {
-            // Before the check, because `notify_waiters` reaches every future that exists when it is called.
+            // Create the future before the check. `notify_waiters` reaches every future that exists when it is called,
+            // so we miss no failure.
             let told = self.failed.notified();
             if let Some(failure) = self.failure() {
                 return failure;
@@ -205,7 +209,7 @@ impl DurabilityBarrier {
         }
     }
 
-    /// Waits until the log has everything up to `zxid`, even if others may run ahead of it.
+    /// Waits until the log has everything up to `zxid`, even if other replies may run ahead of the log.
     pub(crate) fn written(self: &Arc<Self>, zxid: Zxid) -> DurabilityWait {
         let mut passage = self.passage(zxid);
         passage.may_run_ahead = false;
@@ -221,10 +225,10 @@ impl DurabilityBarrier {
 pub(crate) struct DurabilityWait {
     barrier: Arc<DurabilityBarrier>,
     zxid: Zxid,
-    /// True if it may run ahead of the log when the barrier is relaxed.
+    /// True if this wait may end before the log has `zxid`, while the barrier is relaxed.
     may_run_ahead: bool,
-    /// Its number among the waiting replies, or `None` while it does not wait. Part of the key by which a dropped
-    /// future removes its entry.
+    /// Number of this future among the waiting replies, or `None` while the future does not wait. The number is part of
+    /// the key with which a dropped future removes its entry.
     ticket: Option<u64>,
 }
 
@@ -243,7 +247,8 @@ impl Future for DurabilityWait {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let this = &mut *self;
         if this.may_leave() {
-            // `open` drains the entry with all others up to its zxid. Not removing it here saves a lock per reply.
+            // Leave our entry in `replies`. `open` drains it together with all others up to its zxid. Not removing it
+            // here saves a lock per reply.
             this.ticket = None;
             return Poll::Ready(Ok(()));
         }
@@ -254,8 +259,8 @@ impl Future for DurabilityWait {
         if let Some(failure) = &inner.failure {
             return Poll::Ready(Err(failure.clone()));
         }
-        // Again under the lock. `open` may have drained the replies since the check above, and would not wake one that
-        // we insert now.
+        // Check again under the lock. `open` may have drained the replies since the check above, and would not wake a
+        // reply that we insert now.
         if this.may_leave() {
             this.ticket = None;
             return Poll::Ready(Ok(()));

@@ -1,8 +1,9 @@
-//! Frames, the batches of a segment, and the [`Scanner`] that reads them. Each frame is one write and one sync.
+//! Frames, which store the batches of a segment, and the [`Scanner`] that reads them. Each frame is written with one
+//! write and one sync.
 //!
-//! A frame states how much of the log was synced when it was written. If it is whole but an earlier one is not,
-//! recovery can therefore tell damage from loss. If the earlier one was synced, it has been damaged since. If not, it
-//! is lost together with the frames behind it, and none of them was acknowledged.
+//! Each frame states how much of the log was synced when the frame was written. This matters if recovery finds a broken
+//! frame and a whole frame behind it. If the whole frame states that the broken frame was synced, the broken frame was
+//! damaged later. Otherwise the broken frame and all frames behind it are lost, and none of them was acknowledged.
 
 use crc32fast::hash;
 
@@ -18,21 +19,23 @@ pub(crate) const HEAD_BYTES: usize = 48;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     crc: u32,
-    /// Bytes of the records that follow, which end within the segment. A frame with 0 is a *mark*. The next frame of
-    /// the segment has the same number and overwrites it.
+    /// Size of the records after the head in bytes. The records end within the segment. A frame of size 0 is a *mark*.
+    /// The next frame of the segment has the same number and overwrites the mark.
     pub(crate) payload_bytes: usize,
-    /// Number over all segments, from 1, without gaps.
+    /// Number of the frame, counted from 1 over all segments, without gaps.
     pub(crate) chain: u64,
-    /// The last frame known to be synced when this one was written.
+    /// Number of the last frame that was known to be synced when this frame was written.
     pub(crate) synced: u64,
-    /// The first and last zxid in it. Without transactions, both are the last zxid before it.
+    /// The zxids of the first and the last transaction in the frame. If there is no transaction, both are the last zxid
+    /// before the frame.
     pub(crate) first: Zxid,
     pub(crate) last: Zxid,
 }
 
 impl Head {
-    /// Parses the head of a frame in a segment with this salt. Only [`is_whole`](Self::is_whole) proves that it is a
-    /// frame. Do not use the length before checking that it ends within the segment.
+    /// Parses the head of a frame in a segment with this salt. Returns `None` if the bytes do not have the salt. Only
+    /// [`is_whole`](Self::is_whole) proves that the bytes are a frame. Do not use `payload_bytes` before checking that
+    /// the frame ends within the segment.
     pub(crate) fn parse(bytes: &[u8; HEAD_BYTES], salt: u64) -> Option<Self> {
         let mut reader = Reader::new(bytes);
         let crc = reader.u32().ok()?;
@@ -50,7 +53,8 @@ impl Head {
     }
 
     pub(crate) fn is_whole(&self, frame: &[u8]) -> bool {
-        // It covers salt, number and length, because a torn write over an older frame has parts of both.
+        // The checksum also covers the salt, the number and the length. A torn write over an older frame has parts of
+        // both frames.
         frame.len() == self.frame_bytes() && hash(&frame[4..]) == self.crc
     }
 
@@ -134,13 +138,13 @@ impl Batch {
         self.bytes.len().max(HEAD_BYTES)
     }
 
-    /// Returns the last zxid in it or, without transactions, before it.
+    /// Returns the last zxid in the batch or, if it has no transaction, the last zxid before the batch.
     pub(crate) fn last(&self) -> Zxid {
         self.last
     }
 
-    /// Writes the head and returns the whole frame. May be called again with another link, because a batch gets its
-    /// position only when it is written.
+    /// Writes the head and returns the whole frame. The link is passed only here, because a batch gets its position
+    /// only when it is written. A second call replaces the head.
     pub(crate) fn seal(&mut self, link: Link) -> &[u8] {
         // A batch that was never started is an empty frame, a mark.
         if self.bytes.is_empty() {
@@ -152,7 +156,8 @@ impl Batch {
     }
 }
 
-/// Encodes a mark. In place of the next frame it states that all frames up to `link.synced` are synced.
+/// Encodes a mark, which is written in place of the next frame. It states that all frames up to number `link.synced`
+/// are synced.
 pub(crate) fn mark(link: Link, last: Zxid) -> [u8; HEAD_BYTES] {
     let mut bytes = [0; HEAD_BYTES];
     seal(&mut bytes, link, last, last);
@@ -180,9 +185,9 @@ pub(crate) struct Scanner<'a> {
     name: String,
     file: Box<dyn DiskFile>,
     header: Header,
-    /// The length of the file, less than in the header if the file was truncated.
+    /// The length of the file in bytes. It is less than the size in the header if the file was truncated.
     length: u64,
-    /// The bytes starting at `from`.
+    /// The bytes of the file starting at offset `from`.
     window: Vec<u8>,
     from: u64,
 }
@@ -305,8 +310,8 @@ impl<'a> Scanner<'a> {
         Ok(frame.map(|frame| (head, frame)))
     }
 
-    /// Returns the head of a possible frame, if the frame ends within the segment. The writer writes no others, and no
-    /// length allocates more than the segment's size.
+    /// Returns the head of a possible frame at an offset. Ignores a head whose frame would not end within the segment,
+    /// because the writer never writes one. So a wrong length never makes us allocate more than the segment's size.
     pub(crate) fn head_at(&mut self, at: u64) -> Result<Option<Head>> {
         let Header { salt, size, .. } = self.header;
         let bytes = self.bytes(at, HEAD_BYTES)?;
@@ -324,8 +329,8 @@ impl<'a> Scanner<'a> {
         Ok(bytes.iter().take(HEAD_BYTES).all(|byte| *byte == 0))
     }
 
-    /// Calls `each` for every possible frame head from `at` to the end, even within other frames, with its offset and
-    /// whether the frame is whole.
+    /// Calls `each` for every possible frame head from `at` to the end of the segment, even for a head within another
+    /// frame. Passes its offset, the head, and whether the frame is whole.
     pub(crate) fn survey(
         &mut self,
         mut at: u64,
@@ -339,7 +344,8 @@ impl<'a> Scanner<'a> {
             }
             // The salt is at offset 8 of a head.
             let Some(skipped) = bytes[8..].windows(8).position(|found| found == salt) else {
-                // The last 15 positions are too close to the window's end for a whole salt.
+                // A head at one of the last 15 positions of the window would have no whole salt in it. Continue from
+                // there.
                 at += bytes.len() as u64 - 15;
                 continue;
             };
@@ -348,12 +354,13 @@ impl<'a> Scanner<'a> {
                 let is_whole = self.frame_at(at)?.is_some();
                 each(at, head, is_whole)?;
             }
-            // One byte, not one frame. A torn frame's length may be wrong and would skip whole frames behind it.
+            // Advance by one byte, not by one frame. The length of a torn frame may be wrong, so we could skip whole
+            // frames.
             at += 1;
         }
     }
 
-    /// Returns the bytes starting at `at`, at least `count` unless the segment ends before.
+    /// Returns the bytes from offset `at` on. Returns at least `count` bytes, unless the segment ends earlier.
     fn bytes(&mut self, at: u64, count: usize) -> Result<&[u8]> {
         let end = (at + count as u64).min(self.header.size);
         if at < self.from || end > self.from + self.window.len() as u64 {
@@ -364,8 +371,8 @@ impl<'a> Scanner<'a> {
     }
 
     fn fill(&mut self, at: u64, count: usize) -> Result<()> {
-        // No more than the file has. In a truncated file, a frame's length may be anything up to the size in the
-        // header.
+        // Allocate no more bytes than the file has. If the file is truncated, the size in the header and the length of
+        // a frame may be larger.
         let left = self.header.size.min(self.length).saturating_sub(at);
         self.window.resize(left.min(count as u64) as usize, 0);
         self.from = at;
