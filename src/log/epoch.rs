@@ -1,9 +1,9 @@
-//! Epochs, the upper half of a zxid. Each opening starts a new one, so its zxids are above all that any earlier run has
-//! assigned, including those that never reached the log (invariant 5).
+//! Epochs, the upper halves of zxids. Each opening starts a new epoch, so the zxids of this run are above all zxids
+//! that any earlier run has assigned, including zxids that never reached the log (invariant 5).
 //!
 //! A restored, copied or salvaged store cannot know which zxids the original, or another copy, has assigned since. So
-//! all of them share a [limit](limit) that moves with the clock. No store assigns zxids above it, and every copy starts
-//! at it.
+//! all these stores share a [limit](limit) that moves with the clock. No store assigns zxids above the limit, and every
+//! copy starts at the limit.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,27 +12,29 @@ use crate::core::HIGHEST;
 use crate::model::error::{Error, Result};
 use crate::model::types::Zxid;
 
-/// Number of epochs by which a store may be ahead of the clock (4.6 hours). It covers openings more often than every
-/// 4.096 s, and differing clocks when a store that was never restored or copied is restored.
+/// Number of epochs by which a store may be ahead of the clock (4.6 hours). Because of this lead, a store can be opened
+/// more often than every 4.096 s. If a store that was never restored or copied is restored elsewhere, the lead also
+/// makes up for a difference between the two clocks.
 const LEAD: u32 = 4096;
 
-/// The epochs ahead of the clock that may be reserved: the limit's and the next one.
+/// Number of epochs ahead of the clock that may be reserved: up to the epoch of the limit, and the next one.
 const MOST_RESERVED: u32 = LEAD + 1;
 
-/// Last epoch in which a store opens, in the year 2109 or after a forged header. That run can use the 2^20 epochs above
-/// it, more than it can use up. Recovery reads no zxid above those ([`HIGHEST`]).
+/// Last epoch in which a store may be opened. The clock reaches it in the year 2109, and a forged header may contain it
+/// earlier. A run that starts in this epoch can use 2^20 further epochs, which is more than it can use up. Recovery
+/// reads no zxid above these epochs ([`HIGHEST`]).
 const LAST: u32 = (HIGHEST >> EPOCH_BITS) as u32 - (1 << 20);
 
 const EPOCH_BITS: u32 = 32;
 
-/// Length of a clock epoch, 2^12 ms. At 2^20 zxids per millisecond an epoch holds 2^32.
+/// A clock epoch is 2^12 ms long. An epoch has 2^32 zxids, which is 2^20 zxids per millisecond.
 const MS_BITS: u32 = 12;
 
 pub(crate) fn of_clock(now_ms: i64) -> u32 {
     u32::try_from(now_ms.max(0) >> MS_BITS).unwrap_or(u32::MAX)
 }
 
-/// Returns the age of an epoch, to its width.
+/// Returns the time since the start of a clock epoch.
 pub(crate) fn since(epoch: u32, now_ms: i64) -> Duration {
     millis(now_ms).saturating_sub(since_1970(epoch))
 }
@@ -49,8 +51,8 @@ pub(crate) fn of(zxid: Zxid) -> u32 {
     u32::try_from(zxid.0.max(0) >> 32).unwrap_or(u32::MAX)
 }
 
-/// Returns a zxid that no store has reached, if the clocks at their openings agree. It moves by 2^20 zxids per
-/// millisecond, faster than any store.
+/// Returns a zxid that no store has reached, if the clocks at the openings of the stores agree. The limit moves by 2^20
+/// zxids per millisecond, faster than any store assigns them.
 fn limit(now_ms: i64) -> Zxid {
     above(now_ms, LEAD.into())
 }
@@ -66,7 +68,7 @@ pub(crate) fn first_zxid(reserved: u32, is_copied: bool, now_ms: i64) -> Zxid {
     }
 }
 
-/// Returns true if no store may open with this first zxid, because recovery could not read all its zxids.
+/// Returns true if no store may open with this first zxid, because recovery could not read all zxids of that run.
 pub(crate) fn is_exhausted(first: Zxid) -> bool {
     of(first) > LAST
 }
@@ -95,16 +97,17 @@ pub(crate) fn check(first: Zxid, path: impl FnOnce() -> PathBuf) -> Result<()> {
     })
 }
 
-/// Returns the epoch that the log must have before a zxid after `used` is assigned. It looks 2^28 zxids ahead so that
-/// nothing has to wait for it.
+/// Returns the epoch that must be reserved in the log before any zxid after `used` is assigned. It is the epoch of the
+/// zxid 2^28 above `used`. So the next epoch is reserved early, and no write has to wait for the reservation.
 pub(crate) fn to_reserve(used: Zxid) -> u32 {
     of(Zxid(used.0.saturating_add(1 << 28)))
 }
 
 /// Returns how long a store must wait before it may start at `first` without being above the [limit].
 ///
-/// At most two epochs, because an opening uses the epoch after the last that may be reserved. A store further ahead was
-/// opened while the clock was ahead. It has no limit and does not wait.
+/// The wait is at most two epochs long, because an opening starts in the epoch after the last epoch that may be
+/// reserved. A store that is further ahead was opened while the clock was ahead. The limit does not apply to such a
+/// store, so it does not wait.
 pub(crate) fn wait(first: Zxid, now_ms: i64) -> Duration {
     let ahead = of(first).saturating_sub(of_clock(now_ms));
     if ahead > MOST_RESERVED + 1 {
@@ -113,12 +116,13 @@ pub(crate) fn wait(first: Zxid, now_ms: i64) -> Duration {
     since_1970(of(first).saturating_sub(LEAD)).saturating_sub(millis(now_ms))
 }
 
-/// Returns a zxid below all that a restored, copied or salvaged store will assign. It is the current [limit], so of two
-/// such stores the later one is above the earlier one.
+/// Returns the zxid above which a restored, copied or salvaged store assigns its zxids. It is the current [limit], so
+/// the later of two such stores is above the earlier one.
 ///
-/// `reserved` is the last epoch of the content. `made` is the clock's epoch when the content was made, which may be
-/// ahead of today's. Content above the limit even then was written while the clock was further ahead. The result is
-/// then as far ahead of now, plus [`LEAD`] epochs for what the original may have reserved since.
+/// `reserved` is the last reserved epoch in the content. `made` is the clock's epoch when the content was saved, which
+/// may be later than the clock's epoch now. If the content was above the limit even when it was saved, the clock was
+/// further ahead when its store was opened. The result is then ahead of the time by as many epochs as the content was,
+/// plus [`LEAD`] epochs for what the original may have reserved since.
 pub(crate) fn beyond(reserved: u32, made: u32, now_ms: i64) -> Zxid {
     let ahead = reserved.saturating_sub(made);
     let latest_ms = now_ms.max(i64::from(made) << MS_BITS);
@@ -207,9 +211,9 @@ mod tests {
         random: Random,
         now_ms: i64,
         highest: Zxid,
-        /// The current one first. Replaced ones are still copied, backed up and salvaged, but not opened.
+        /// The current store first. Replaced stores are still copied, backed up and salvaged, but not opened.
         stores: Vec<Content>,
-        /// With the clock epoch of each.
+        /// Each backup, with the clock epoch in which it was made.
         backups: Vec<(Content, u32)>,
     }
 
@@ -222,7 +226,7 @@ mod tests {
             self.now_ms += 1 + self.below(ms).cast_signed();
         }
 
-        /// A crash after it may lose everything except the reservation.
+        /// Opens the current store. A crash after the opening may lose everything except the reservation.
         fn open(&mut self) {
             let content = self.stores[0];
             let first = |now_ms| first_zxid(content.reserved, content.is_copied, now_ms);
@@ -247,7 +251,7 @@ mod tests {
         fn step(&mut self) {
             let index = self.below(self.stores.len() as u64) as usize;
             let content = self.stores[index];
-            // The file system's calls take more than a millisecond, or are delayed to.
+            // Making a store takes at least a millisecond, because the code sleeps for one if necessary.
             self.pass_up_to(10);
             match self.below(6) {
                 0 | 1 => self.open(),

@@ -1,4 +1,4 @@
-//! The file `STORE`: the id of the store, and what distinguishes its directory from a copy.
+//! The file `STORE`, which has the id of the store and distinguishes its directory from a copy.
 //!
 //! 64 bytes: magic, format version u32, crc32 u32 over everything except itself, store id, then the device, inode and
 //! birth time of this very file (u64 each), 1 if the directory has a log, and 7 zeros. A copy of the file has another
@@ -48,7 +48,8 @@ pub(crate) fn read(disk: &dyn Disk) -> Result<Option<Identity>, Error> {
         decoded.map_err(|bad| bad.error(disk.path(NAME), "the file STORE", FORMAT_VERSION))?;
     Ok(Some(Identity {
         store,
-        // Of the open file, not of the name, because a copy may have replaced it in the meantime.
+        // Compare the identity of the file that we have opened. The name may belong to another file by now, for example
+        // to a copy.
         is_copied: file.identity().map_err(failed)? != written,
         version,
         has_log,
@@ -58,9 +59,9 @@ pub(crate) fn read(disk: &dyn Disk) -> Result<Option<Identity>, Error> {
 /// Writes the identity durably. Set `has_log` only once the log is durable.
 pub(crate) fn write(disk: &dyn Disk, store: [u8; 16], has_log: bool) -> io::Result<()> {
     let file = disk.create(UNFINISHED)?;
-    // The rename keeps the inode of the temporary file.
+    // The identity of the temporary file stays valid, because the rename keeps its inode.
     file.write_at(0, &encode(store, file.identity()?, has_log))?;
-    // Before the rename, so that a crash leaves the old or the new identity, never a torn one.
+    // Sync before the rename, so that a crash leaves the old or the new identity, never a torn one.
     file.sync()?;
     publish(disk, UNFINISHED, NAME)
 }
