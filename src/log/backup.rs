@@ -1,5 +1,5 @@
-//! Backup and restore. A backup is one file with the whole content of a store at one moment. A restore checks all of it
-//! before it creates anything.
+//! Backup and restore. A backup is one file with the whole content of a store at one moment. A restore checks the whole
+//! file before it creates anything.
 
 #[cfg(test)]
 mod tests;
@@ -32,16 +32,17 @@ pub struct Summary {
     pub zxid: Zxid,
     /// Number of znodes, including the four that every store has.
     pub znodes: u64,
-    /// Number of sessions, without the local ones of the process that has the store open. A restore ends them.
+    /// Number of sessions, not counting the local sessions of the process that has the store open. A restore ends these
+    /// sessions.
     pub sessions: u64,
-    /// The size of the backup file in bytes. After a salvage, of the new directory's snapshot.
+    /// The size of the backup file in bytes. After a salvage, the size of the new directory's snapshot.
     pub bytes: u64,
 }
 
 /// Writes the whole content of the store in the directory `dir` to the file `file`.
 ///
-/// Replaces an existing file atomically. `dir` is only read and may be in use, without making that store wait. The
-/// backup contains at least everything that was acknowledged before the call.
+/// Replaces an existing file atomically. `dir` is only read. It may be in use, and the backup does not make its store
+/// wait. The backup contains at least everything that was acknowledged before the call.
 ///
 /// Blocks the thread, and needs as much memory as the store's content.
 ///
@@ -131,9 +132,10 @@ fn content(disk: &dyn Disk, now_ms: i64) -> Result<(Head, Core)> {
 
 /// Restores the backup `file` into the directory `dir`, which must be empty or missing.
 ///
-/// The restored store continues above all zxids that the original has assigned since, so tokens do not go back. Opening
-/// it ends the sessions of other processes, because they may have released and acquired locks since. If the original
-/// was served, no session is admitted until no client can still believe in an ended one. This takes the longest timeout
+/// The restored store continues above all zxids that the original has assigned since the backup, so tokens do not go
+/// back. When the restored store is opened, the sessions of other processes end, because these processes may have
+/// released and acquired locks since the backup. If the original was served, the store admits no session for some time
+/// after the opening, because a client may still believe in a session that has ended. This pause is the longest timeout
 /// that the original granted or allowed, or that the options of the opening allow, plus one percent.
 ///
 /// Blocks the thread, and needs as much memory as the store's content.
@@ -144,19 +146,21 @@ fn content(disk: &dyn Disk, now_ms: i64) -> Result<(Head, Core)> {
 /// - [`Error::StoreInUse`], [`Error::DiskFull`] or [`Error::StoreFailed`] if `dir` cannot be written.
 pub fn restore(file: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<Summary> {
     let (file, dir) = (file.as_ref(), dir.as_ref());
-    // Before the long read of the backup. `create_in` checks again under the lock.
+    // Check before the long read of the backup. `create_in` checks again under the lock.
     check_empty(dir, "")?;
     let (folder, name) = folder_and_name(file)?;
     check_regular(file, fs::metadata(file))?;
     let restored = restored(&View::new(folder), &name, now_ms());
     let (head, core, bytes) = restored.map_err(|unreadable| unreadable.of(file.to_owned()))?;
     create_store(dir, &head, &core)?;
-    // Two restores of one backup must not assign the same zxids, and only the millisecond distinguishes them.
+    // Two restores of one backup in the same millisecond would assign the same zxids. Wait until this millisecond has
+    // passed.
     std::thread::sleep(Duration::from_millis(1));
     Ok(summary(&head, &core, bytes))
 }
 
-/// Reads a backup as the content of a store that continues from it, and the backup's size.
+/// Reads a backup. Returns the header and the content of a store that continues from the backup, and the size of the
+/// backup in bytes.
 fn restored(
     disk: &dyn Disk,
     name: &str,
@@ -167,9 +171,9 @@ fn restored(
     let loaded = snapshot::load(&*file, Form::Backup, &mut core, &mut || Ok(()))?;
     let was = loaded.head;
     let was_facts = was.start.facts;
-    // Above everything that the original may have assigned since, so that tokens do not go back (invariant 5).
+    // Start above every zxid that the original may have assigned since, so that tokens do not go back (invariant 5).
     let zxid = epoch::beyond(was_facts.epoch, was.made, now_ms).max(was_facts.zxid);
-    // No store has got this far, and it could not be opened.
+    // No store gets this far, so the header is damaged. A store with this zxid could not be opened.
     if epoch::is_exhausted(zxid) {
         return Err(Unreadable::damaged(
             0,
@@ -204,7 +208,8 @@ pub(crate) fn restore_on(from: &dyn Disk, to: &dyn Disk, now_ms: i64) -> Result<
     fill(to, &head, &core).map(drop)
 }
 
-/// With milliseconds, because they keep two restores apart.
+/// Returns the current time to the millisecond. Two restores of one backup get different zxids only in different
+/// milliseconds.
 pub(super) fn now_ms() -> i64 {
     Clock::system().exact_unix_ms()
 }
@@ -264,13 +269,14 @@ fn write(disk: &dyn Disk, name: &str, form: Form, head: &Head, core: &Core) -> R
     })
 }
 
-/// Creates a data directory with this content, or nothing after an error. Returns the size of its snapshot.
+/// Creates a data directory with this content and returns the size of its snapshot. Leaves nothing behind after an
+/// error.
 pub(super) fn create_store(dir: &Path, head: &Head, core: &Core) -> Result<u64> {
     let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
     let missing: Vec<&Path> = dir.ancestors().take_while(is_missing).collect();
     let created = create_in(dir, head, core);
     if created.is_err() {
-        // The deepest first. A folder that another process has filled stays.
+        // Remove the folders that we created, the deepest first. A folder that another process has filled stays.
         let removed = missing.iter().try_for_each(fs::remove_dir);
         if let Err(error) = removed {
             tracing::debug!(%error, "folder not removed");
@@ -283,10 +289,10 @@ fn create_in(dir: &Path, head: &Head, core: &Core) -> Result<u64> {
     let failed_here = |error| failed(dir.to_owned(), "cannot be written", &error);
     make_folder(dir).map_err(failed_here)?;
     let _lock = Lock::take(dir)?;
-    // Again under the lock, because another process may have filled the directory since.
+    // Check again under the lock, because another process may have filled the directory since the first check.
     check_empty(dir, lock::NAME)?;
     let sync_parent = || {
-        // The name of the directory is data of its parent.
+        // The parent directory stores the name of this directory.
         let whole = dir.canonicalize()?;
         Folder::new(whole.parent().unwrap_or(&whole)).sync_folder()
     };
@@ -300,8 +306,8 @@ fn create_in(dir: &Path, head: &Head, core: &Core) -> Result<u64> {
 
 /// Writes a new data directory and returns the size of its snapshot.
 ///
-/// Writes the file `STORE` last. Without it the directory is not a store, so an interrupted restore is never opened as
-/// a smaller one.
+/// Writes the file `STORE` last. Without this file the directory is not a store. So an interrupted restore is never
+/// opened as a store with only a part of the content.
 pub(super) fn fill(disk: &dyn Disk, head: &Head, core: &Core) -> Result<u64> {
     let name = snapshot_name(head.start.facts.zxid);
     let bytes = write(disk, &name, Form::Snapshot, head, core)?;
@@ -310,7 +316,8 @@ pub(super) fn fill(disk: &dyn Disk, head: &Head, core: &Core) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Removes the files of a failed restore. If one stays, the next restore reports that the directory is not empty.
+/// Removes the files of a failed restore. If a file cannot be removed, the next restore reports that the directory is
+/// not empty.
 fn remove_parts(dir: &Path, head: &Head) {
     let snapshot = snapshot_name(head.start.facts.zxid);
     let unfinished = identity::UNFINISHED;
@@ -319,7 +326,7 @@ fn remove_parts(dir: &Path, head: &Head) {
     }
 }
 
-/// Checks that a directory is missing or empty, apart from `ours`.
+/// Checks that a directory is missing or empty, apart from the file `ours`.
 pub(super) fn check_empty(dir: &Path, ours: &str) -> Result<()> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -351,7 +358,7 @@ fn folder_and_name(file: &Path) -> Result<(PathBuf, String)> {
     Ok((folder, name.to_owned()))
 }
 
-/// Checks that a file is regular or missing. Nothing else can be replaced atomically or read at any offset.
+/// Checks that a file is regular or missing. Other kinds of files cannot be replaced atomically or read at any offset.
 fn check_regular(file: &Path, metadata: io::Result<fs::Metadata>) -> Result<()> {
     match metadata {
         Ok(metadata) if !metadata.is_file() => Err(Error::BadArguments(format!(

@@ -75,7 +75,7 @@ impl<'a> Reader<'a> {
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;
             let bits = u64::from(byte & 0x7f);
-            // The tenth byte has room for one bit. More would be lost silently.
+            // The tenth byte has room for only one bit of the number. Further bits would be lost silently.
             if shift == 63 && bits > 1 {
                 break;
             }
@@ -122,7 +122,7 @@ impl<'a> Reader<'a> {
 
     /// Reads the data of a znode. Copies it because a slice would keep the whole buffer alive.
     pub(crate) fn data(&mut self) -> Result<Bytes, Malformed> {
-        // Null and empty data both decode to a length of 0.
+        // Check for null data first, because null and empty data both decode to a length of 0.
         let is_null = self.rest.starts_with(&NULL);
         let read = self.bytes()?;
         Ok(data::copy(if is_null { data::null() } else { read }))
@@ -165,7 +165,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Null data: a length of 0 in two bytes instead of one. Older versions read it as empty data.
+/// Encoding of null data: a length of 0, encoded in two bytes instead of one. Older versions read it as empty data.
 const NULL: [u8; 2] = [0x80, 0];
 
 pub(crate) trait Put {
@@ -246,11 +246,11 @@ pub(crate) enum Record {
     },
     /// The store was closed cleanly. Any later record revokes this.
     Clean,
-    /// The terms for sessions of other processes from here on.
+    /// The terms for sessions of other processes, which apply from this record on.
     SessionTerms {
-        /// True if the log has everything acknowledged to them, even after a kill.
+        /// True if the log has every change acknowledged to these sessions, even after a kill of the process.
         are_kept: bool,
-        /// The longest timeout that they may get. 0 while the store is not served.
+        /// The longest timeout that these sessions may get, in milliseconds. 0 while the store is not served.
         allowed_ms: u64,
     },
 }
@@ -270,8 +270,8 @@ const CHECK: u8 = 6;
 const MULTI: u8 = 7;
 const SET_ACL: u8 = 8;
 
-/// Appends a record. A transaction's zxid is written as its distance from `first`, mostly one byte. `first` must not be
-/// above it.
+/// Appends a record. A transaction's zxid is written as its distance from `first`, which takes one byte in most cases.
+/// `first` must not be above that zxid.
 pub(crate) fn put_record(out: &mut Vec<u8>, record: &Record, first: Zxid) {
     match record {
         Record::Txn(txn) => put_txn(out, txn, first),

@@ -51,7 +51,8 @@ pub struct Inspection {
     pub data_bytes: u64,
     /// The persisted sessions, by id.
     pub sessions: Vec<SessionInfo>,
-    /// The largest subtrees, most bytes first. Those that consist almost entirely of one child's subtree are left out.
+    /// The largest subtrees, most bytes first. Leaves out a subtree that consists almost entirely of one child's
+    /// subtree.
     pub subtrees: Vec<Subtree>,
     /// The snapshots, newest first.
     pub snapshots: Vec<SnapshotInfo>,
@@ -63,8 +64,8 @@ pub struct Inspection {
     pub bytes: u64,
     /// Files that do not belong to a store.
     pub unknown_files: Vec<String>,
-    /// Places that cannot be read. The store opens only if there are none, or if all are in snapshots and another
-    /// snapshot is whole.
+    /// Places that cannot be read. The store can be opened only if there are none, or if all of them are in snapshots
+    /// and another snapshot is whole.
     pub problems: Vec<Problem>,
 }
 
@@ -138,9 +139,9 @@ pub struct SnapshotInfo {
     pub name: String,
     /// Includes all transactions up to this one.
     pub zxid: Zxid,
-    /// Its age to four seconds, or `None` if its header cannot be read.
+    /// Its age, with a precision of about four seconds. `None` if its header cannot be read.
     pub age: Option<Duration>,
-    /// The first segment needed in addition, or `None` if its header cannot be read.
+    /// The first segment of the log that is needed in addition to this snapshot. `None` if its header cannot be read.
     pub first_segment: Option<u64>,
     /// Its size in bytes.
     pub bytes: u64,
@@ -253,7 +254,8 @@ impl<'a> Inspector<'a> {
         let store = identity
             .map(|identity| identity.store)
             .or_else(|| self.any_store());
-        // In this order, because `segments` marks a file as damaged if reading the content found a problem in it.
+        // Read the content before the segments. `segments` marks a file as damaged if reading the content found a
+        // problem in it.
         let snapshots = self.snapshots();
         let (core, facts) = self.content(store.unwrap_or_default());
         let segments = self.segments(store.unwrap_or_default());
@@ -321,7 +323,7 @@ impl<'a> Inspector<'a> {
         inspect_segments(self.disk, &self.names, store, is_damaged)
     }
 
-    /// Finds the store's id in another file.
+    /// Finds the store's id in a file other than `STORE`.
     fn any_store(&self) -> Option<[u8; 16]> {
         self.names.iter().find_map(|name| {
             let file = self.disk.open(name).ok()?;
@@ -391,13 +393,13 @@ impl<'a> Inspector<'a> {
         (core, facts)
     }
 
-    /// Reads the start of the newest partly readable snapshot, if none is whole.
+    /// Returns the readable part of the newest snapshot that is partly readable. Used if no snapshot is whole.
     fn part_of_a_snapshot(&self) -> Core {
         for name in recovery::snapshot_names(self.disk).unwrap_or_default() {
             let mut core = bare_core();
             let empty = core.node_count();
             if let Ok(file) = self.disk.open(&name) {
-                // The error has been reported. The core has the records before it.
+                // Ignore the error, which was reported before. The core has the records before the damage.
                 let _ = snapshot::load(&*file, Form::Snapshot, &mut core, &mut || Ok(()));
             }
             if core.node_count() > empty {
@@ -468,7 +470,7 @@ pub enum SegmentState {
     Damaged,
 }
 
-/// Inspects each segment separately. `is_damaged` says which are known to be damaged.
+/// Inspects each segment separately. `is_damaged` returns true for the number of a segment that is known to be damaged.
 fn inspect_segments(
     disk: &dyn Disk,
     names: &[String],

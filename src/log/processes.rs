@@ -1,12 +1,14 @@
 //! The file `PROCESSES` records the process of each session that a server knows. After a restart the server ends the
 //! sessions of processes that have died.
 //!
-//! It is never synced, but survives the end of this process. A power loss ends the recorded processes too, and the new
-//! boot id invalidates the file. An opening that does not carry the file on, perhaps by an older version, invalidates
-//! it as well, because each opening starts another epoch.
+//! We never sync the file, because it only has to survive the end of this process. After a power loss the recorded
+//! processes are gone too, and the new boot id makes the file invalid. The file also becomes invalid if an opening does
+//! not rewrite it, for example the opening by an older version. Each opening starts another epoch, and the file names
+//! the epoch of the opening that wrote it.
 //!
-//! The first line says when and where the numbers are valid. Each further line is a change: `+SESSION PID START`, or
-//! `-SESSION` if the session no longer belongs to a known process.
+//! The first line states the epoch of the opening, the boot, and the pid and time namespaces in which the process
+//! numbers are valid. Each further line is a change: `+SESSION PID START`, or `-SESSION` if the session no longer
+//! belongs to a known process.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,7 +30,7 @@ const MAX_STALE: usize = 1024;
 
 pub(crate) struct ProcessFile {
     disk: Arc<dyn Disk>,
-    /// The last epochs reserved before this opening and by it.
+    /// The last epoch that was reserved before this opening, and the last epoch that this opening has reserved.
     epochs: [u32; 2],
     state: FileState,
 }
@@ -41,7 +43,8 @@ enum FileState {
         most: usize,
         lines: usize,
     },
-    /// The file could not be written and is gone, or process numbers have no known meaning here.
+    /// We do not write the file any more. Either a write failed and we removed the file, or the system does not say in
+    /// which boot and namespaces the process numbers are valid.
     GivenUp,
 }
 
@@ -54,7 +57,8 @@ impl ProcessFile {
         }
     }
 
-    /// Reads what an earlier run has left, the first time only, and carries it on.
+    /// Returns the processes that the previous run has recorded, and rewrites the file so that it is valid for this
+    /// run. Only the first call does this. Later calls return nothing.
     pub(crate) fn read(&mut self) -> Known {
         if !matches!(self.state, FileState::Unread) {
             return Vec::new();
@@ -73,10 +77,11 @@ impl ProcessFile {
         known
     }
 
-    /// Records the process of a session. `known` returns what was recorded before.
+    /// Records the process of a session, or that the session has no known process. `known` returns all earlier records
+    /// that are still valid, which are needed if the file has to be rewritten.
     ///
     /// # Errors
-    /// `StoreFailed` if an outdated file remains.
+    /// `StoreFailed` if the file can be neither written nor removed, so that an outdated file remains.
     pub(crate) fn record(
         &mut self,
         session: SessionId,
@@ -126,7 +131,7 @@ impl ProcessFile {
         Ok(())
     }
 
-    /// Removes the file, which may soon be wrong. Returns false if it is still there.
+    /// Removes the file, which would soon be outdated. Returns false if it cannot be removed.
     fn give_up(&mut self, error: &io::Error) -> bool {
         let path = self.disk.path(NAME);
         let removed = remove_if_exists(&*self.disk, NAME);
@@ -163,7 +168,8 @@ fn read_text(disk: &dyn Disk) -> io::Result<String> {
 }
 
 fn parse(text: &str, first: &str) -> Option<Known> {
-    // A last line without a newline was never finished, and no client was answered before that.
+    // Ignore a last line without a newline. Its write was interrupted, and no client is answered before the write is
+    // complete.
     let changes = text.strip_prefix(first)?.split_inclusive('\n');
     let mut known = HashMap::new();
     for change in changes.filter_map(|line| line.strip_suffix('\n')) {

@@ -183,7 +183,8 @@ pub struct Subtree {
 
 /// Returns the `top` largest subtrees, most bytes first, and the size of all data.
 ///
-/// Leaves out the root, the znodes of every store, and subtrees of which one child has nine tenths of the bytes.
+/// Leaves out the root, the znodes that every store has, and each subtree in which a single child's subtree has more
+/// than nine tenths of the bytes.
 pub(super) fn largest_subtrees(core: &Core, top: usize) -> (Vec<Subtree>, u64) {
     let mut data_bytes = 0;
     let mut found: Vec<Subtree> = Vec::new();
@@ -212,7 +213,7 @@ pub(super) fn largest_subtrees(core: &Core, top: usize) -> (Vec<Subtree>, u64) {
 
 struct Open {
     tree: Subtree,
-    /// In bytes.
+    /// Size of the largest child's subtree in bytes.
     largest_child: u64,
 }
 

@@ -1,5 +1,5 @@
-//! [`Seen`]: everything readable behind the end of a damaged log. It is not salvaged, but shows how much is lost and
-//! which zxids and timeouts the original has given out.
+//! [`Seen`], everything that can be read behind the end of a damaged log. We do not salvage it, but it shows how much
+//! is lost, and which zxids and timeouts the original has given out.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ const WINDOW_BYTES: usize = 1 << 20;
 /// Whole frames and headers behind the end of a log.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// The maximum of each fact.
+    /// The highest value of each fact that was found.
     pub(super) facts: Facts,
     pub(super) txns: u64,
     /// The end of the written part of each segment, by number, starting at the end of the log.
@@ -53,7 +53,7 @@ impl Seen {
         Ok(seen)
     }
 
-    /// A damaged snapshot may have an intact header.
+    /// Takes the names and headers of all snapshots into account. A damaged snapshot may have an intact header.
     fn snapshots(&mut self, disk: &dyn Disk) -> Result<()> {
         for name in recovery::snapshot_names(disk)? {
             let zxid = snapshot_zxid(&name).unwrap_or_default();

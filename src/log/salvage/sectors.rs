@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::log::disk::{Disk, DiskFile, FileIdentity, refused};
 use crate::log::inspect::Problem;
 
-/// Unit for reading a range that cannot be read as a whole. A multiple of every disk's sector size.
+/// If a range cannot be read as a whole, it is read in units of this size, a multiple of every disk's sector size.
 const SECTOR_BYTES: u64 = 4096;
 
 pub(super) struct Sectors<D> {

@@ -18,7 +18,7 @@ const END: u8 = 9;
 /// The order is: facts, sessions, znodes (parents before children), end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record {
-    /// The facts that are not in the header: timeouts, sessions and a clean close.
+    /// The facts that are not in the header: the timeouts, the completeness and the clean close.
     Facts {
         facts: Facts,
         counts: Counts,
@@ -34,7 +34,7 @@ pub(crate) struct Counts {
     pub(crate) nodes: u64,
 }
 
-/// State carried from the encoding of one znode to the next.
+/// The values of the previous znode, from which the next znode is encoded as a difference.
 #[derive(Debug, Default)]
 pub(super) struct DeltaBase {
     path: String,
@@ -125,7 +125,7 @@ fn put_path(out: &mut Vec<u8>, path: &str, before: &mut DeltaBase) {
     let rest = &path[shared..];
     out.put_varint(shared as u64);
     out.put_bytes(rest.as_bytes());
-    // The paths are equal up to there, so this is a character boundary of the previous one too.
+    // Both paths are equal up to `shared`, so it is a character boundary of the previous path too.
     before.path.truncate(shared);
     before.path.push_str(rest);
 }
