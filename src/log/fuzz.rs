@@ -1,5 +1,5 @@
-//! Entry points of the fuzzers, which read any bytes as a frame or as the files of a log. Accepted content must be
-//! consistent and survive a round trip. `testing::fuzz` has the public functions.
+//! Entry points of the fuzzers, which read any bytes as a frame or as the files of a log. If the bytes are accepted,
+//! their content must be consistent and survive a round trip. `testing::fuzz` has the public functions.
 
 mod backups;
 mod corpus;
@@ -27,16 +27,17 @@ use crate::model::types::Zxid;
 
 const STORE: [u8; 16] = *b"a store's own id";
 
-/// More segments than a log needs to show all its behavior.
+/// Maximum number of segments in a log. Fewer segments are enough to show all behavior of a log.
 const MAX_SEGMENTS: u64 = 4;
 
-/// Flag in the first byte of a log: correct its checksums before reading it. Otherwise no fuzzer would get past them.
+/// Flag in the first byte of a log. If set, the checksums are corrected before the log is read. Without the flag,
+/// hardly any input of a fuzzer has valid checksums.
 const FIX_CHECKSUMS: u8 = 1;
 
 const SALT: Range<usize> = 16..24;
 
-/// Reads bytes as a frame with a valid checksum. Returns true if they are one. Its records must survive encoding and
-/// decoding.
+/// Reads bytes as a frame, after correcting its checksum. Returns true if the bytes are a valid frame. The records of a
+/// valid frame must survive encoding and decoding.
 pub(crate) fn frame(bytes: &[u8]) -> bool {
     let mut frame = bytes.to_vec();
     let Some(head) = with_valid_checksums(&mut frame) else {
@@ -87,8 +88,8 @@ fn records(head: &Head, frame: &[u8]) -> Result<Vec<Record>, Malformed> {
     Ok(records)
 }
 
-/// Reads bytes as the segments of a log. Returns true if they are a store. Repairs it, reads the same content again and
-/// continues the log from there.
+/// Reads bytes as the segments of a log. Returns true if the bytes are a valid log. Such a log is repaired, read again
+/// with the same result, and continued with another frame.
 ///
 /// The first byte contains flags. Each segment follows as its length (u16) and its bytes.
 pub(crate) fn recovery(bytes: &[u8]) -> bool {
@@ -163,8 +164,8 @@ pub(crate) fn directory(is_backup: bool, bytes: &[u8]) -> Option<SimDisk> {
     Some(disk)
 }
 
-/// Returns a disk with these segments. `None` if a salt has a zero byte. A log never draws one, because a repair could
-/// erase a part of it.
+/// Returns a disk with these segments. Returns `None` if a salt has a zero byte. The store never chooses such a salt,
+/// because a repair writes zeros, and these could become part of a salt.
 fn disk_of(bytes: &[u8]) -> Option<SimDisk> {
     let (flags, mut rest) = bytes.split_first()?;
     let disk = SimDisk::new();

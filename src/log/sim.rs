@@ -1,8 +1,8 @@
 //! [`SimDisk`]: a disk in memory that loses unsynced changes and fails on command or by plan.
 //!
-//! It is worse than real disks, so that no test relies on their leniency. A crash keeps any subset of the unsynced
-//! sectors and names, in any order. After a failed sync, a crash may lose the writes that it covered, even if later
-//! syncs succeed.
+//! It behaves worse than real disks, so that no test relies on the leniency of a real disk. A crash keeps any subset of
+//! the unsynced sectors and names, in any order. After a failed sync, a crash may lose the writes that this sync
+//! covered, even if later syncs succeed.
 
 #[cfg(any(test, feature = "simulation"))]
 mod boot;
@@ -23,7 +23,7 @@ use state::State;
 pub(crate) use boot::Boot;
 pub(crate) use state::Faults;
 
-/// A clone is the same disk.
+/// Handle to a simulated disk. A clone is a handle to the same disk.
 #[derive(Clone, Default)]
 pub(crate) struct SimDisk {
     state: Arc<Mutex<State>>,
@@ -45,14 +45,14 @@ impl SimDisk {
         self.state.lock().crash_by(seed);
     }
 
-    /// Simulates a power failure. Asks `keep` about each changed name and each sector written since the last sync, in
-    /// the order of names and of time.
+    /// Simulates a power failure. Asks `keep` whether each unsynced change survives: first each change of a name, in
+    /// order, then each sector write of each file, by file name and in the order of the writes.
     pub(crate) fn crash_keeping(&self, keep: impl FnMut() -> bool) {
         self.state.lock().crash(keep);
     }
 
-    /// Returns another disk with the same content, all of it synced, as seen by a process that starts after another was
-    /// killed.
+    /// Returns another disk with the same content, as a process sees it that starts after another process was killed.
+    /// All of the content is synced.
     pub(crate) fn copy(&self) -> Self {
         let copy = Self::new();
         let state = self.state.lock();
@@ -132,7 +132,7 @@ impl SimDisk {
 
 struct SimFile {
     state: Arc<Mutex<State>>,
-    /// Number of crashes before it was opened. The file belongs to a process that the next crash ends.
+    /// Number of crashes before the file was opened. The open file belongs to a process that ends with the next crash.
     life: u64,
     inode: u64,
 }

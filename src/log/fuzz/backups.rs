@@ -9,7 +9,7 @@ use crate::log::epoch;
 use crate::log::sim::SimDisk;
 use crate::log::snapshot::{Form, Head};
 
-/// In milliseconds since 1970.
+/// Time of the backups and restores, in milliseconds since 1970.
 const NOW_MS: i64 = 1_700_000_000_000;
 
 /// Restores bytes as a backup with valid checksums.
@@ -21,8 +21,8 @@ pub(super) fn restored(bytes: &[u8]) -> Option<SimDisk> {
     Some(restored)
 }
 
-/// Restores bytes as a backup with valid checksums. Returns true if they are one. Backs the new store up and restores
-/// it again.
+/// Restores bytes as a backup, after correcting its checksums. Returns true if the bytes are a valid backup. The
+/// restored store is then backed up and restored again.
 pub(crate) fn backup(bytes: &[u8]) -> bool {
     let from = SimDisk::new();
     from.put(SIMULATED, with_valid_checksums(bytes));
@@ -43,7 +43,8 @@ pub(crate) fn backup(bytes: &[u8]) -> bool {
     true
 }
 
-/// Returns true close to the end of all zxids, because each restore starts some thousand epochs later.
+/// Returns true if a backup is close to the end of all zxids. Restoring it may then fail, because each restore starts
+/// some thousand epochs later.
 fn is_at_the_end(backup: &SimDisk) -> bool {
     let bytes = backup.content(SIMULATED).unwrap_or_default();
     let head =

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::SimDisk;
 use crate::log::disk::{Disk, DiskFile, FileIdentity};
 
-/// A simulated disk from the start of a machine to its power failure. Threads from before a crash can no longer change
-/// it.
+/// A simulated disk from the start of a machine to its power failure. Threads that started before the failure can no
+/// longer change the disk after it.
 #[derive(Clone)]
 pub(crate) struct Boot {
     disk: SimDisk,

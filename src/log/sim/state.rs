@@ -1,4 +1,5 @@
-//! Content of a simulated disk: each file as the process sees it and as the medium has it, and the writes in between.
+//! Content of a simulated disk. It has each file as the process sees it and as the medium has it, and the writes that
+//! are not synced yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -6,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::runtime::splitmix::Random;
 
-/// Each fault occurs at random once in so many calls. 0 for never.
+/// Faults of a disk. A field `*_every` is the average number of calls per fault, which occurs at random. 0 means never.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
-    /// The write fails and has written nothing.
+    /// A write fails and has written nothing.
     pub(crate) write_error_every: u64,
-    /// The write fails and has written a part.
+    /// A write fails and has written a part of the bytes.
     pub(crate) short_write_every: u64,
     /// A sync of a file or the folder fails.
     pub(crate) sync_error_every: u64,
@@ -126,7 +127,8 @@ impl State {
     }
 
     pub(super) fn create(&mut self, name: &str) -> io::Result<u64> {
-        // A new inode even for an existing name. Until the folder is synced, a crash may bring the old content back.
+        // Use a new inode even for an existing name, because until the folder is synced, a crash may bring the old
+        // content back.
         let inode = self.new_inode(File::default());
         self.names.insert(name.to_owned(), inode);
         self.changes.push(Change::Link {
@@ -151,7 +153,8 @@ impl State {
     pub(super) fn remove(&mut self, name: &str) -> io::Result<()> {
         let inode = self.find(name)?;
         self.names.remove(name);
-        // The space is free immediately, so that tests can free a full disk, although a crash may bring the file back.
+        // Free the space immediately, so that tests can make room on a full disk. A crash may still bring the file
+        // back.
         if let Some(room) = &mut self.faults.room_bytes {
             *room += self.files[&inode].len();
         }
@@ -196,7 +199,8 @@ impl State {
         let fails = self.once_in(self.faults.sync_error_every);
         let file = self.file(inode);
         if fails {
-            // Like Linux, which marks the pages as clean, so that the next sync succeeds without writing them.
+            // Behave like Linux, which marks the pages as clean after a failed sync. The next sync succeeds without
+            // writing them.
             file.fail_sync();
             return Err(failure("sync"));
         }
@@ -220,14 +224,15 @@ impl State {
 
     pub(super) fn crash_by(&mut self, seed: u64) {
         self.random = Random(seed);
-        // Crashes that keep nearly everything or nearly nothing find other bugs than even ones.
+        // Vary the share of the changes that are kept. Crashes that keep nearly everything or nearly nothing find other
+        // bugs than crashes that keep half.
         let share = [1, 4, 8, 12, 15][self.below(5) as usize];
         let mut random = self.random.clone();
         self.crash(|| random.below(16) < share);
     }
 
     pub(super) fn crash(&mut self, mut keep: impl FnMut() -> bool) {
-        // Keep any subset of the changes of names first. A file may keep its content and lose its name.
+        // First keep any subset of the changes of names. A file may keep its content and lose its name.
         for change in std::mem::take(&mut self.changes) {
             if keep() {
                 carry_out(&mut self.durable_names, change);
@@ -281,7 +286,7 @@ const SECTOR_BYTES: u64 = 512;
 struct Piece {
     at: u64,
     bytes: Vec<u8>,
-    /// A sync of it failed, so no later one makes it durable.
+    /// True if a sync of this write has failed. No later sync makes it durable.
     is_doomed: bool,
 }
 
@@ -293,9 +298,9 @@ impl Piece {
 
 #[derive(Debug, Default)]
 pub(super) struct File {
-    /// As the process sees it.
+    /// The content as the process sees it.
     content: Vec<u8>,
-    /// As the medium has it.
+    /// The content as the medium has it.
     durable: Vec<u8>,
     /// Writes since the last sync, in order.
     pieces: Vec<Piece>,
@@ -341,7 +346,8 @@ impl File {
         }
     }
 
-    /// Sectors are written with their current content, so a later write to the same sector saves a doomed one.
+    /// Makes the writes since the last sync durable. A sector is written with its current content. So a later write to
+    /// a sector also saves a doomed write to the same sector.
     pub(super) fn sync(&mut self) {
         let fresh = self.pieces.iter().filter(|piece| !piece.is_doomed);
         let sectors: BTreeSet<u64> = fresh.map(Piece::sector).collect();
