@@ -26,7 +26,7 @@ impl TempFolder {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("lockkeeper-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        // Left by a killed process with the same pid.
+        // A killed process with the same pid may have left the folder.
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir(&path).expect("a folder can be made");
         Self(path)
@@ -173,7 +173,7 @@ fn header(number: u64) -> Header {
     }
 }
 
-/// Returns the content of a disk after a backup.
+/// Backs up the store on a disk, loads the backup and returns its content.
 pub(crate) fn backed_up(disk: &dyn Disk) -> Result<Core> {
     let store = identity::read(disk)?.expect("a store is there").store;
     let content = super::recovery::read(disk, store, &bare_core)?;

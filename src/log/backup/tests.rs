@@ -70,7 +70,8 @@ fn of_two_restores_of_one_backup_the_later_is_above_the_earlier() {
     fs::remove_file(file).unwrap();
 }
 
-/// A log that grows while it is read is not damage, and the backup lacks nothing acknowledged before.
+/// A log that grows while it is read does not count as damaged. The backup has everything that was acknowledged before
+/// it.
 #[test]
 fn a_directory_that_is_written_can_be_backed_up() {
     let (dir, mut scribe) = written(1);
@@ -173,7 +174,7 @@ fn what_cannot_be_meant_is_refused() {
     );
 }
 
-/// Names a folder in which a child of this test creates its files.
+/// Environment variable with the folder in which a child of this test creates its files.
 const CHILD: &str = "LOCKKEEPER_TEST_PRIVATE";
 
 /// Creates every kind of file of a store, in new directories and in an existing one.
@@ -209,7 +210,7 @@ fn nobody_else_may_read_what_is_made() {
     let was_there = folder.path().join("was-there");
     fs::create_dir(&was_there).unwrap();
     fs::set_permissions(&was_there, fs::Permissions::from_mode(0o755)).unwrap();
-    // Left by a killed older version, which set no mode.
+    // A killed older version, which set no mode, may have left such a file.
     let unfinished = was_there.join(identity::UNFINISHED);
     fs::write(&unfinished, "").unwrap();
     fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o666)).unwrap();
@@ -236,7 +237,7 @@ fn nobody_else_may_read_what_is_made() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// Other users may be able to write to a backup's folder.
+/// Other users may be able to write to the folder of a backup.
 #[test]
 fn what_stands_in_a_backups_way_is_neither_followed_nor_overwritten() {
     let (dir, _) = written(1);

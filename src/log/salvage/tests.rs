@@ -30,8 +30,8 @@ impl Recorded {
         recorded
     }
 
-    /// Records a log of six segments, with a snapshot before the second, the fourth and the sixth. As in a real log,
-    /// the oldest snapshot has been removed, and the segments since the older of the other two are there.
+    /// Records a log of six segments, with snapshots before the second, the fourth and the sixth segment. As in a real
+    /// store, the oldest snapshot has been removed. All segments from the older remaining snapshot on exist.
     fn with_snapshots() -> Self {
         let mut recorded = Self::begin();
         for segment in [1, 3, 5] {
@@ -239,7 +239,8 @@ fn a_damaged_snapshot_loses_nothing_that_the_log_has() {
     assert_eq!(&salvaged.problems[0].file, newest);
     assert_eq!(salvaged.read_to, recorded.last());
     assert!(salvaged.to_string().contains("DAMAGED, and not needed"));
-    // From the older snapshot the log can be read up to its own damage, which may be before the newer snapshot.
+    // Salvage now starts with the older snapshot and reads the log up to the damage in it, which may be before the
+    // newer snapshot.
     flip(&recorded.segment(4), 4_000);
     let (salvaged, loss) = recorded.lost();
     assert!(older.ends_with(salvaged.snapshot.unwrap()));
@@ -284,7 +285,7 @@ fn the_id_is_taken_from_other_files_where_its_own_is_damaged() {
     }
 }
 
-/// The lost part has given out tokens too, from the epochs reserved there.
+/// The original has given out tokens in the lost part too, from the epochs that were reserved there.
 #[test]
 fn tokens_continue_above_those_of_the_lost_part() {
     let far = epoch::of_clock(now_ms()) + 1_000_000;
@@ -301,7 +302,8 @@ fn tokens_continue_above_those_of_the_lost_part() {
         let (salvaged, _) = recorded.lost();
         assert!(epoch::of(salvaged.summary.zxid) > far);
     }
-    // Damage the frame that reserved the epoch. No store is further ahead of the clock than this.
+    // Damage the frame that reserved the epoch. The salvaged store cannot know this epoch, but no store is further
+    // ahead of the clock than `hidden`.
     let mut recorded = Recorded::new();
     recorded.log.record(&Record::Epoch(far));
     let frame = fs::read(recorded.segment(2)).unwrap();
@@ -311,7 +313,7 @@ fn tokens_continue_above_those_of_the_lost_part() {
     assert!(epoch::of(recorded.salvaged().summary.zxid) >= hidden);
 }
 
-/// The files' dates show that the clock was ahead.
+/// The dates of the files show that the clock was ahead.
 #[test]
 fn tokens_continue_above_a_clock_that_was_ahead() {
     let recorded = Recorded::new();
@@ -354,7 +356,7 @@ fn timeouts_of_the_lost_part_are_waited_for() {
     assert_eq!(facts.allowed_timeout_ms, Some(99_000));
 }
 
-/// The part that was read says that the store was never served, but the lost part may have changed this.
+/// The readable part says that the store was never served, but the lost part may say otherwise.
 #[test]
 fn never_served_holds_for_the_part_that_was_read_alone() {
     let mut recorded = Recorded::begin();
@@ -499,7 +501,7 @@ fn the_frames_around_a_bad_sector_are_seen() {
     let log = recorded.segment(1);
     let read = read_with_bad_sector(&recorded, &log);
     assert_eq!(content(&read.core), recorded.history[&read.facts.zxid]);
-    // The frames before the sector were read, and the ones behind it were seen.
+    // The frames before the bad sector were read, and the frames behind it were found.
     assert_eq!(
         (read.tail.segment, &read.damage.as_ref().unwrap().file),
         (1, &log)
@@ -510,7 +512,7 @@ fn the_frames_around_a_bad_sector_are_seen() {
     assert_eq!(read.problems.iter().filter(is_sector).count(), 1);
 }
 
-/// Without the error the sector would look like the free rest of the log.
+/// If the read error were ignored, the sector would look like the free rest of the log.
 #[test]
 fn a_bad_sector_at_the_end_of_the_log_is_a_loss() {
     let mut recorded = Recorded::begin();
@@ -582,7 +584,7 @@ fn damage() -> impl Strategy<Value = Harm> {
 /// After any damage the result is a moment of the history, and tokens continue above all of it.
 #[test]
 fn what_is_salvaged_is_a_moment_of_the_history() {
-    // Recorded only once, because each transaction is synced. Each case starts with a copy of the files.
+    // Record the histories only once, because each transaction is synced. Each case starts with a copy of the files.
     let recordings = [Recorded::new(), Recorded::with_snapshots()];
     let recordings = recordings.map(|recorded| (recorded.files(), recorded));
     let damages = prop::collection::vec((any::<prop::sample::Index>(), damage()), 1..4);

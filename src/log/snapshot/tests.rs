@@ -170,7 +170,7 @@ fn a_snapshot_brings_everything_back() {
     }
 }
 
-/// Records are encoded relative to the previous one, which must not cross the end of a chunk.
+/// A znode is encoded relative to the previous one, but never relative to a znode in another chunk.
 #[test]
 fn a_snapshot_of_many_chunks_comes_back_and_pauses_between_them() {
     let mut core = core();

@@ -41,7 +41,7 @@ fn a_snapshot_holds_what_was_sealed_and_the_log_the_rest() {
         scribe.go_on_to(2 * round);
         let made = make(&job(&scribe)).unwrap();
         remove(&scribe.disk, &made);
-        // The segments needed only by the snapshot before the previous one are obsolete.
+        // Only the snapshot before the previous one needed these segments.
         let expected: Vec<u64> = match round {
             1 | 2 => (0..2 * (round - 1)).collect(),
             _ => (2 * round - 4..2 * round - 2).collect(),
@@ -69,7 +69,7 @@ fn when_the_newest_snapshot_is_damaged_the_one_before_and_the_log_are_enough() {
     let newest = names(&scribe.disk, "snapshot").pop().unwrap();
     scribe.disk.flip(&newest, 300, 4);
     assert_eq!(content(&read(&scribe.disk).core), content(&scribe.core));
-    // The next one is made from the whole one, and the damaged one is removed.
+    // The next snapshot is made from the undamaged one, and the damaged one is removed.
     scribe.go_on_to(8);
     let made = make(&job(&scribe)).unwrap();
     let left = names(&scribe.disk, "snapshot");
@@ -83,7 +83,7 @@ fn when_the_newest_snapshot_is_damaged_the_one_before_and_the_log_are_enough() {
 fn a_damaged_sealed_segment_gives_no_snapshot_and_the_log_stays() {
     let mut scribe = TestLog::new(SimDisk::new());
     scribe.go_on_to(3);
-    // Includes the last frame of a segment, behind which nothing in that segment shows the damage.
+    // The last case damages the last frame of a segment. Nothing behind it in this segment shows the damage.
     for (segment, at) in [(0, 100), (1, 4_000), (2, 7_900)] {
         let disk = scribe.disk.copy();
         disk.flip(&super::super::segment::log_name(segment), at, 1);

@@ -1,4 +1,4 @@
-//! Records are read as they were written, and anything else is refused.
+//! Tests that records are decoded exactly as they were encoded, and that other bytes are refused.
 
 use super::*;
 use crate::log::codec::{Malformed, Put, Reader, put_record, read_record};
@@ -51,7 +51,8 @@ fn any_bytes_are_a_value_or_an_error() {
     }
 }
 
-/// Maximum number of bytes by which the bound of an operation or a list entry may exceed its size.
+/// Maximum number of bytes by which the bound of an operation may exceed its encoded size, for the operation itself and
+/// for each entry of its list.
 const MAX_ROOM: usize = 50;
 
 /// Counts the operations and their list entries.
@@ -65,11 +66,11 @@ fn parts(op: &TxnOp) -> usize {
     }
 }
 
-/// Admission uses the bound, but the log uses the actual size.
+/// A write is admitted by the bound of its size, but takes its actual size in the log.
 #[test]
 fn no_transaction_takes_more_than_its_bound() {
     let mut ops = ops();
-    // Little room in the bounds of lengths, and the longest numbers.
+    // Operations whose bounds leave little room, because they have short texts and the longest numbers.
     ops.push(TxnOp::Create(NewNode {
         path: path("/a"),
         data: Bytes::new(),
@@ -111,7 +112,7 @@ fn no_transaction_takes_more_than_its_bound() {
         let bytes = encoded(&[Record::Txn(txn.clone())]).len();
         let (bound, room) = (txn.log_bytes(), MAX_ROOM * parts(&txn.op));
         assert!(bytes <= bound, "{bytes}, and not {bound}");
-        // A bound that is far too high refuses transactions that would fit.
+        // If the bound were far too high, transactions that would fit would be refused.
         assert!(bound <= bytes + room, "{bytes}, and not {bound}");
     }
 }

@@ -1,4 +1,4 @@
-//! A frame is read back completely or not at all.
+//! Tests that a frame is read back completely or not at all.
 
 use std::io;
 use std::path::PathBuf;

@@ -11,10 +11,10 @@ use crate::model::types::Zxid;
 use super::{create, txn};
 use crate::core::NodeKind;
 
-/// Far longer than any wait, even on a busy machine.
+/// Time after which a test gives up. It is far longer than any wait, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Duration of a sync so long that the writer's patience never ends within a test.
+/// Duration of a sync that is so long that the writer never stops waiting for more requests within a test.
 const FOREVER: Duration = Duration::from_secs(100_000);
 
 fn queue_without_writer() -> Arc<WriteQueue> {
@@ -45,7 +45,7 @@ fn queue() -> (Arc<WriteQueue>, Receiver<Zxid>) {
     (queue, handed)
 }
 
-/// Returns a queue whose last batch has answered `answered` requests, with zxids up to that number.
+/// Returns a queue whose last batch had `answered` requests, with zxids from 1 to `answered`.
 fn queue_behind(answered: i64) -> Arc<WriteQueue> {
     let queue = queue_without_writer();
     for zxid in 1..=answered {

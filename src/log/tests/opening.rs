@@ -28,12 +28,13 @@ fn opened(disk: &SimDisk) -> Result<Opened> {
     )
 }
 
-/// As written by an old version without session terms, which may have granted longer timeouts than it recorded.
+/// The log is as an old version writes it: without session terms. That version may have granted longer timeouts than it
+/// has recorded.
 #[test]
 fn a_log_that_does_not_say_what_it_keeps_is_not_trusted_after_a_kill() {
     let disk = SimDisk::new();
     TestLog::new(disk.clone());
-    // The first opening ends before its log has more than its session terms.
+    // The log of the first opening gets no more than its session terms, so the second opening must decide the same.
     for start in 1..=2 {
         let remote = opened(&disk).unwrap().remote;
         assert!(!remote.live_on && remote.owe_pause(), "start {start}");

@@ -1,4 +1,4 @@
-//! Segments are created completely, and only valid headers are trusted.
+//! Tests that segments are created completely, and that only valid headers are trusted.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! A minimal writer that keeps the rules of a log, so that tests know every position.
+//! A minimal writer that follows the same rules as the log's writer, so that tests know every position.
 
 use crate::core::{Txn, TxnOp};
 use crate::log::disk::{Disk, DiskFile};
@@ -140,7 +140,8 @@ impl Writing {
         txn(self.facts.zxid.0 + 1 + (number % 3) as i64, op)
     }
 
-    /// Enters the next segment without a sync, so its frames do not claim one.
+    /// Enters the next segment without syncing the previous one, so the frames in the next segment do not claim that it
+    /// is synced.
     fn switch(&mut self) {
         let next = self.tail.segment + 1;
         if self.disk.content(&log_name(next)).is_none() {

@@ -113,10 +113,10 @@ fn a_segment_that_lost_its_end_is_refused() {
                 .find(|place| place.segment == segment && at < place.to)
             {
                 Some(place) if segment == 0 => {
-                    // The frame that lost its end, or the first after it, starts here.
+                    // `place` is the frame that lost its end, or the first frame after the cut.
                     assert_eq!(refused(&disk, &context), (log_name(segment), place.from));
                 }
-                // Like a crash before these frames.
+                // The log looks as after a crash before these frames were written.
                 Some(place) => {
                     let read = recovered(&disk).expect(&context).0.len();
                     assert!(read < place.txns, "{context}");

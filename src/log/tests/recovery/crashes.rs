@@ -31,7 +31,8 @@ fn any_subset_of_the_last_batchs_sectors_is_all_or_nothing() {
     assert!(whole > 0 && whole < 1 << sectors, "{whole}");
 }
 
-/// Not every frame is synced, as in a weaker durability class. Each crash hits the remains of the previous one.
+/// Not every frame is synced, as in a weaker durability class. Each crash hits a disk that still has the remains of the
+/// previous crash.
 #[test]
 fn crash_after_crash_loses_nothing_acknowledged_and_brings_nothing_back() {
     let (mut cuts, mut stale_frames) = (0, 0);
@@ -112,7 +113,7 @@ fn what_only_the_machines_memory_held_is_durable_before_it_is_shown() {
     let disk = fresh(false);
     let mut log = Writing::open(&disk).unwrap();
     log.write(&[10]);
-    // After a kill of the process its writes are in the page cache, but not synced.
+    // After a kill of the process, its writes are in the page cache, but not synced.
     let shown = Writing::open(&disk).unwrap();
     assert_eq!(shown.txns.len(), 1);
     disk.crash_keeping(|| false);
@@ -138,7 +139,8 @@ fn a_frame_that_was_cut_off_does_not_come_back_behind_what_takes_its_place() {
         found.stale_frames.iter().any(|stale| stale.is_whole),
         "{found:?}"
     );
-    // The same bytes as the lost frame in the same place. The old frame behind it would follow them exactly.
+    // Write the same bytes as the lost frame in the same place. The old frame behind this place would follow the new
+    // frame exactly.
     let mut again = Writing::open(&disk).unwrap();
     again.commit(&[600]);
     assert_eq!(recovered(&disk).unwrap().0, log.txns[..2]);

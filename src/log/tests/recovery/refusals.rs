@@ -1,4 +1,4 @@
-//! Logs that are refused, each with the information that an operator needs.
+//! Tests that damaged logs are refused with the information that an operator needs.
 
 use super::*;
 use crate::core::Damage;
@@ -44,7 +44,8 @@ fn a_missing_segment_is_named() {
     }
 }
 
-/// A snapshot is made only after the log has entered the next segment, so that segment exists.
+/// A snapshot is made only after the log has entered the next segment. So if that segment does not exist, it is
+/// missing.
 #[test]
 fn a_missing_segment_right_after_a_snapshot_is_named() {
     let disk = fresh(false);

@@ -106,7 +106,7 @@ fn reading_starts_where_a_snapshot_ends() {
     assert_eq!(recovered.unwrap().frames, of_second.len() as u64);
 }
 
-/// The writer's only limit is the segment, as for the reader.
+/// The size of a frame is limited only by the end of its segment, for the writer and for the reader.
 #[test]
 fn a_frame_may_fill_its_segment_and_not_go_beyond() {
     let log = |bytes: u64| {
