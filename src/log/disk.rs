@@ -27,7 +27,7 @@ pub(crate) trait Disk: Send + Sync + 'static {
         refused()
     }
 
-    /// Creates a file that must not exist yet. On a real disk it does not follow a link that another user put there.
+    /// Creates a file that must not exist yet. On a real disk, this does not follow a link that another user put there.
     fn create_new(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         self.create(name)
     }

@@ -66,7 +66,7 @@ impl Inner {
     }
 }
 
-/// Below every zxid, so nothing passes.
+/// Value of `open_to` below every zxid, so that nothing passes.
 const CLOSED: i64 = i64::MIN;
 
 impl DurabilityBarrier {

@@ -57,8 +57,8 @@ fn limit(now_ms: i64) -> Zxid {
     above(now_ms, LEAD.into())
 }
 
-/// Returns the first zxid for an opening, in an epoch that no earlier run has reserved and that is not below the
-/// clock's. `reserved` is the last reserved epoch. A copy starts at the [limit].
+/// Returns the first zxid for an opening. Its epoch was not reserved by any earlier run and is not below the clock's
+/// epoch. `reserved` is the last reserved epoch. A copy starts at the [limit].
 pub(crate) fn first_zxid(reserved: u32, is_copied: bool, now_ms: i64) -> Zxid {
     let clock = of_clock(now_ms);
     let first = start_of(clock.max(reserved.saturating_add(1)));
@@ -121,8 +121,8 @@ pub(crate) fn wait(first: Zxid, now_ms: i64) -> Duration {
 ///
 /// `reserved` is the last reserved epoch in the content. `made` is the clock's epoch when the content was saved, which
 /// may be later than the clock's epoch now. If the content was above the limit even when it was saved, the clock was
-/// further ahead when its store was opened. The result is then ahead of the time by as many epochs as the content was,
-/// plus [`LEAD`] epochs for what the original may have reserved since.
+/// further ahead when its store was opened. The result is then ahead of the later of now and `made` by as many epochs
+/// as the content was ahead of `made`, plus [`LEAD`] epochs for what the original may have reserved since.
 pub(crate) fn beyond(reserved: u32, made: u32, now_ms: i64) -> Zxid {
     let ahead = reserved.saturating_sub(made);
     let latest_ms = now_ms.max(i64::from(made) << MS_BITS);

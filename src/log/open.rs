@@ -52,10 +52,10 @@ const MAX_TIMEOUT_MS: u64 = MAX_SESSION_TIMEOUT.as_millis() as u64;
 impl RemoteSessions {
     /// Derives the state of the sessions from the facts in the log.
     ///
-    /// The sessions live on if the log has every change that was acknowledged to them. Whether it has depends on the
-    /// durability class of the run that wrote it. A copied or restored log may lack changes that the original has
+    /// The sessions live on if the log has every change that was acknowledged to them. This depends on the durability
+    /// class of the run that wrote the log. A copied or restored log may lack changes that the original has
     /// acknowledged since the copy was made, so its sessions never live on. The original may also have granted longer
-    /// timeouts since, so we assume the longest timeout that was allowed then or is allowed now.
+    /// timeouts since then, so we assume the longest timeout that was allowed then or is allowed now.
     fn of(facts: &Facts, core: &Core, is_copied: bool, options: &Options) -> Self {
         let is_foreign = is_copied || facts.completeness == Completeness::Restored;
         let is_whole = facts.is_clean || facts.completeness == Completeness::Complete;
@@ -120,7 +120,7 @@ pub(crate) fn open(
     let mut first = Batch::default();
     first.begin(facts.zxid);
     // The first frame makes the reservation durable before we assign any zxid of the epoch. After a crash, the next run
-    // starts in a later epoch. So it never assigns a zxid again, not even a zxid that did not reach the log, and tokens
+    // starts in a later epoch. So no zxid is assigned twice, not even a zxid that did not reach the log, and tokens
     // only grow (invariant 5).
     let epochs = [facts.epoch, epoch::to_reserve(last)];
     first.push_record(&Record::Epoch(epochs[1]));
@@ -211,7 +211,7 @@ pub(crate) fn wait_to_open(
     Ok(epoch::wait(first, now_ms))
 }
 
-/// Marks this folder as an original, in the current format and with a log.
+/// Writes an identity that marks this folder as an original with a log, in the current format.
 fn write_identity(disk: &dyn Disk, store: [u8; 16]) -> Result<()> {
     let written = identity::write(disk, store, true);
     written.map_err(|error| failed(disk.path(identity::NAME), "cannot be written", &error))

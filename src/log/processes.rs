@@ -235,7 +235,7 @@ mod tests {
         let left = vec![(SessionId(-3), A), (SessionId(2), B)];
         let (_, known) = opened(&folder, 2);
         assert_eq!(known, left);
-        // It was carried on although nothing was recorded.
+        // The opening has rewritten the file, although nothing was recorded since.
         let (_, known) = opened(&folder, 3);
         assert_eq!(known, left);
         // There was another opening in between.

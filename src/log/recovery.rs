@@ -590,8 +590,8 @@ pub(crate) fn newest(
         }
     }
     match trouble {
-        // Without segment 0, part of the content is only in the snapshots. If segment 0 exists, only the first snapshot
-        // is damaged, and the log still has the whole content.
+        // If segment 0 still exists, only the first snapshot is damaged, and the log has the whole content. Without
+        // segment 0, the log lacks the content of the snapshots.
         Some(trouble) if disk.open(&super::segment::log_name(0)).is_err() => Err(trouble),
         _ => Ok((new(), None)),
     }

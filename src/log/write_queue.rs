@@ -28,8 +28,7 @@ pub(crate) struct WriteQueue {
     queue: Mutex<Queue>,
     /// Wakes the writer.
     work: Condvar,
-    /// Notifies the caller of a [`StepWriter`](super::StepWriter) of each append. Set only if the caller has asked for
-    /// it.
+    /// Notifies the caller of a [`StepWriter`](super::StepWriter) of each append. Set only after a call of `steps`.
     step: OnceLock<Arc<Notify>>,
     /// The bytes left in [`Queue::room`], copied here so that every write can check them without the lock.
     room: AtomicI64,

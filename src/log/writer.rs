@@ -195,8 +195,9 @@ pub(crate) struct LogPosition {
     pub(crate) last: Zxid,
 }
 
-/// Limit of [`Writer::sync_time`]. After a disk has stalled once, the next answers must not wait for equally long.
-/// Nearby clients have sent their next requests within this time.
+/// Limit of [`Writer::sync_time`], from which the queue derives how long it waits for more requests. After a disk has
+/// stalled once, the next answers must not wait equally long. Nearby clients have sent their next requests within this
+/// time.
 const MAX_SYNC_TIME: Duration = Duration::from_millis(2);
 
 /// The only writer of frames, so frames are in zxid order.
