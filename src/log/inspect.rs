@@ -35,7 +35,7 @@ pub struct Inspection {
     pub is_copied: bool,
     /// True if a process has the store open.
     pub in_use: bool,
-    /// The id of that process, if known.
+    /// The pid of the process that has the store open, if known.
     pub pid: Option<u32>,
     /// The last transaction that could be read.
     pub zxid: Zxid,
@@ -47,7 +47,7 @@ pub struct Inspection {
     pub longest_timeout: Duration,
     /// Number of znodes, including the four that every store has.
     pub znodes: u64,
-    /// Size of their data in bytes.
+    /// Size of the data of all znodes in bytes.
     pub data_bytes: u64,
     /// The persisted sessions, by id.
     pub sessions: Vec<SessionInfo>,
@@ -125,7 +125,7 @@ pub struct SessionInfo {
     pub id: SessionId,
     /// Its timeout, or `None` if it never expires.
     pub timeout: Option<Duration>,
-    /// True if it ends with the process that has the store open.
+    /// True if the session ends when the process that has the store open ends.
     pub is_local: bool,
     /// Number of ephemeral znodes that it owns.
     pub ephemerals: u64,
@@ -137,7 +137,7 @@ pub struct SessionInfo {
 pub struct SnapshotInfo {
     /// The file's name.
     pub name: String,
-    /// Includes all transactions up to this one.
+    /// The snapshot includes all transactions up to this one.
     pub zxid: Zxid,
     /// Its age, with a precision of about four seconds. `None` if its header cannot be read.
     pub age: Option<Duration>,
@@ -444,11 +444,11 @@ pub struct SegmentInfo {
     pub number: u64,
     /// The size of the file in bytes.
     pub bytes: u64,
-    /// The used part in bytes.
+    /// Number of bytes up to the end of the last frame.
     pub used_bytes: u64,
-    /// Number of frames before the first place without one.
+    /// Number of frames before the first place that has no whole frame.
     pub frames: u64,
-    /// The first and last zxid, or `None` if there is no frame.
+    /// The first and last zxid in the frames of the segment, or `None` if the segment has no frames.
     pub zxids: Option<(Zxid, Zxid)>,
     /// Its state.
     pub state: SegmentState,

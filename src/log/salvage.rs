@@ -78,7 +78,7 @@ pub struct LostPlace {
 /// which must be empty or missing. `dir` is only read.
 ///
 /// Starts with the newest readable snapshot and continues with the log, up to the first frame that is damaged, missing
-/// or unreadable. Later frames are left out, because they may depend on it.
+/// or unreadable. Leaves out all later frames, because they may depend on that frame.
 ///
 /// The store in `new` continues above all zxids that the original can have assigned, including the lost part. Opening
 /// it ends the sessions of other processes, as after a [`restore`](crate::disk::restore).

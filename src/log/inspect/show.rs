@@ -177,7 +177,7 @@ pub struct Subtree {
     pub path: ZnodePath,
     /// Number of znodes, including the topmost.
     pub znodes: u64,
-    /// Size of their data and paths in bytes.
+    /// Total size of the data and the paths of these znodes in bytes.
     pub bytes: u64,
 }
 
