@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use lockkeeper_store::{CreateMode, Store, Zxid, disk};
+use lockkeeper_store::{CreateMode, Error, Store, Zxid, disk};
 use testkit::TempFolder;
 
 use crate::common::path;
@@ -130,4 +130,37 @@ async fn a_backup_is_restored_after_a_salvage() {
     descent.give_out(&salvaged).await;
     let restored = descent.restore(&backup);
     descent.give_out(&restored).await;
+}
+
+/// The log of a restored store has only the changes since, so it cannot replace the snapshot that the restore wrote.
+#[tokio::test]
+async fn a_restored_store_without_its_first_snapshot_does_not_open() {
+    let (mut descent, original) = Descent::begin().await;
+    let backup = descent.back_up(&original);
+    for is_damaged in [true, false] {
+        let restored = descent.restore(&backup);
+        descent.give_out(&restored).await;
+        let files = fs::read_dir(&restored)
+            .unwrap()
+            .map(|it| it.unwrap().path());
+        let snapshots: Vec<_> = files
+            .filter(|file| file.display().to_string().contains("snapshot-"))
+            .collect();
+        let [snapshot] = &snapshots[..] else {
+            panic!("{snapshots:?}");
+        };
+        if is_damaged {
+            let mut bytes = fs::read(snapshot).unwrap();
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            fs::write(snapshot, bytes).unwrap();
+        } else {
+            fs::remove_file(snapshot).unwrap();
+        }
+        let refused = Store::file(&restored).err();
+        assert!(
+            matches!(refused, Some(Error::StoreDamaged { .. })),
+            "damaged {is_damaged}: {refused:?}"
+        );
+    }
 }
