@@ -339,6 +339,15 @@ impl<'a> LogReader<'a> {
             Ok(())
         })?;
         let before = facts.zxid;
+        // The first frame of a store that was restored or salvaged states the zxid of its first snapshot. The log lacks
+        // the content of that snapshot.
+        if head.chain == 1 && txns == 0 && head.first > before {
+            let reason = format!(
+                "it continues after zxid {}, and no snapshot can be read",
+                head.first
+            );
+            return Err(Damage(reason));
+        }
         if head.first < before || head.last < head.first || (txns > 0 && head.first == before) {
             let (first, last) = (head.first, head.last);
             return Err(Damage(format!("zxids {first} to {last} after {before}")));
@@ -590,8 +599,8 @@ pub(crate) fn newest(
         }
     }
     match trouble {
-        // If segment 0 still exists, only the first snapshot is damaged, and the log has the whole content. Without
-        // segment 0, the log lacks the content of the snapshots.
+        // If segment 0 still exists, only the first snapshot is damaged. The log has the whole content, unless its first
+        // frame states otherwise (`LogReader::frame`). Without segment 0, the log lacks the content of the snapshots.
         Some(trouble) if disk.open(&super::segment::log_name(0)).is_err() => Err(trouble),
         _ => Ok((new(), None)),
     }
