@@ -88,10 +88,10 @@ pub use self::unix_socket::SocketListener;
 use crate::engine::{Remote, Store};
 use crate::runtime::clock::Clock;
 
-/// Serves a store to any ZooKeeper client, while the program that runs it uses the same store.
+/// Server for any ZooKeeper client. The program that runs the server can use the same store in-process.
 ///
-/// Dropping it closes all connections immediately. [`shutdown`](Self::shutdown) answers the requests that have arrived
-/// first. Either way, the sessions stay in the store.
+/// Dropping the server closes all connections immediately. [`shutdown`](Self::shutdown) first answers the requests that
+/// have arrived. In both cases the sessions stay in the store.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -119,16 +119,17 @@ pub struct Server {
     tls: Option<tls::TlsListener>,
 }
 
-/// Time that a shutdown gives clients to read their replies.
+/// Longest time for which a shutdown waits until clients have read their replies.
 const MAX_DRAIN_TIME: Duration = Duration::from_secs(5);
 
 impl Server {
-    /// Listens and serves connections on the current tokio runtime, which needs IO and time.
+    /// Starts a server on the current tokio runtime, which must have IO and time enabled.
     ///
     /// # Errors
     /// See [`ServerError`].
     pub async fn bind(store: &Store, options: ServerOptions) -> Result<Self, ServerError> {
-        // Check first, so that a server that must not be reachable never listens, not even for a moment.
+        // Check the options before listening, so that an address that they do not allow is never open, not even for a
+        // moment.
         options.check()?;
         Handle::try_current().map_err(|_| ServerError::NoRuntime)?;
         let plain = options.listen.map(listen).transpose()?;
@@ -141,7 +142,7 @@ impl Server {
             #[cfg(not(feature = "tls"))]
             tls: None,
         };
-        // Open the Unix socket last, so that an error of another listener leaves no file behind.
+        // Open the Unix socket after the TCP listeners. If one of them fails, there is no socket file to remove.
         let unix = options.unix_listen.as_deref();
         let unix = unix.map(|path| unix_socket::listen(path, options.unix_mode));
         let (unix_listener, unix) = unix.transpose()?.unzip();
@@ -200,14 +201,16 @@ impl Server {
         self.unix.as_ref().map(SocketFile::path)
     }
 
-    /// Waits until the server has had no connection for `time` and its store has no session, so that a server started
-    /// on demand can be shut down. A client that connects just then must start the next server.
+    /// Waits until the server has had no connection for `time` and its store has no session. A server that was started
+    /// on demand can then be shut down. A client that connects between the end of this call and the shutdown loses its
+    /// connection, and must start the next server.
     ///
     /// Cancel safe. Does not poll.
     pub async fn idle(&self, time: Duration) {
         let Shared { table, store, .. } = &*self.shared;
         loop {
-            // Read the number before the check, so that no later connection is missed.
+            // Read the number of arrivals before checking for connections. A connection that arrives after the check
+            // then changes the number.
             let arrivals = table.arrivals();
             if table.connections() > 0 {
                 table.emptied().await;
@@ -228,7 +231,8 @@ impl Server {
     /// Not cancel safe. Dropping the call drops the server, which closes all connections immediately.
     pub async fn shutdown(mut self) {
         self.stop_accepting();
-        // The table refuses connections from here on, even those accepted just now.
+        // From here on the table refuses new connections, including those that a listener has accepted but not yet
+        // added.
         self.shared.table.close(CloseRequest::Shutdown);
         let drained = tokio::time::timeout(MAX_DRAIN_TIME, self.shared.table.emptied()).await;
         if drained.is_err() {
@@ -236,14 +240,15 @@ impl Server {
             let reason = "the clients do not read their replies";
             tracing::warn!(connections, reason, "connections cut off at shutdown");
             self.shared.table.close(CloseRequest::Now);
-            // No time limit is needed. The tasks close at their next poll.
+            // This wait needs no time limit, because each task closes its connection when it is next polled.
             self.shared.table.emptied().await;
         }
         self.shared.audit.finish();
     }
 
     fn stop_accepting(&mut self) {
-        // Remove the file while its socket still listens. Another server would otherwise take it for one left behind.
+        // Remove the socket file while its socket still listens. Otherwise another server could mistake the file for
+        // one that a killed server has left behind.
         drop(self.unix.take());
         for task in &self.tasks {
             task.abort();
@@ -265,11 +270,13 @@ struct Shared {
     unfinished: Arc<Unfinished>,
     penalties: Penalties,
     busy_poll: Arc<BusyPoll>,
-    /// One permit per thread of the runtime. A connection with more requests than fit one turn holds one for each
-    /// further turn, so any number of such connections delays the others by only one turn.
+    /// One permit per thread of the runtime. If a connection's requests do not fit into one turn, the connection must
+    /// hold a permit during each further turn. So even if many connections have further turns to run, the other
+    /// connections wait for only one turn.
     further_turns: Arc<Semaphore>,
     turn_length: TurnLength,
-    /// One permit per watched process, which takes an open file. `None` if none is watched.
+    /// One permit for each process that may be watched, because each watched process takes an open file. `None` if the
+    /// server watches no processes.
     process_watches: Option<Arc<Semaphore>>,
 }
 
@@ -278,7 +285,8 @@ impl Shared {
         self.store.clock()
     }
 
-    /// Ends the sessions of processes that died while no server ran, and follows the others until they reconnect.
+    /// Ends the sessions whose client processes exited while no server was running. Watches the other client processes
+    /// until their sessions are reattached.
     fn follow_processes(&self) {
         let Some(permits) = &self.process_watches else {
             return;
@@ -294,7 +302,8 @@ impl Shared {
         }
     }
 
-    /// Counts a failed proof of identity from this address. The future completes when the answer may be sent.
+    /// Counts a failed proof of identity from this address. The returned future completes when the failure may be
+    /// answered.
     fn penalty(&self, address: PeerAddress) -> impl Future<Output = ()> + Send + use<> {
         let clock = self.clock();
         clock.sleep(self.penalties.add(address, clock.now()))
@@ -314,7 +323,7 @@ fn shared_state(
     };
     let table = ConnectionTable::new(table, store.clock().clone());
     let unfinished = Arc::new(Unfinished::new(limits.unfinished_bytes, limits.connections));
-    // Other processes may see changes from here on, so the log keeps every one.
+    // Other processes may see changes from here on, so attaching makes the store log every change.
     let remote = store.attach()?;
     let remote = remote.limiting_unread(limits.all_outgoing_bytes);
     let threads = Handle::try_current().map_or(1, |runtime| runtime.metrics().num_workers());

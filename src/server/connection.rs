@@ -6,21 +6,21 @@
 //!    which opens a session or reattaches to one ([`handshake`]).
 //! 2. [`run_session`] gives the session the identities that the connection itself proves (address, user, certificate),
 //!    and runs a [`ConnectionTask`] until the connection ends.
-//! 3. Each *turn* of the task ([`ConnectionTask::poll_turn`]) repeats four steps ([`ConnectionTask::advance`]) until
-//!    none makes progress, or until the turn's share of work is used up and other connections run:
-//!     - `poll_read` reads the bytes that have arrived, unless the protocol is still busy with earlier ones. Unread
-//!       bytes then fill the client's socket (backpressure).
+//! 3. Each *turn* of the task ([`ConnectionTask::poll_turn`]) repeats four steps ([`ConnectionTask::advance`]) until no
+//!    step makes progress or the turn's share of work is used up. Then other connections run.
+//!     - `poll_read` reads the bytes that have arrived, unless the protocol is still busy with earlier requests. In
+//!       that case the bytes stay in the socket until it is full and the client must wait (backpressure).
 //!     - `submit_requests` has [`ProtocolState`] parse whole frames into requests. The store executes all of them under
-//!       one acquisition of its lock. If they fire events, the turn ends, so that the woken connections send those
-//!       first.
+//!       one acquisition of its lock. If the requests fire events, the turn ends, so that the connections that wait for
+//!       these events can send them before we send the answers.
 //!     - `poll_encode` takes answers and events from the session's outbox in the store's order, and encodes them. Each
-//!       waits until the log has the transaction that it reveals (invariants 2 and 13).
-//!     - `poll_write` writes and flushes them.
+//!       answer or event waits until the log has the transaction that it reveals (invariants 2 and 13).
+//!     - `poll_write` writes and flushes the encoded bytes.
 //! 4. The task ends with a [`CloseReason`], which is logged. The connection is closed in a way that lets the last bytes
 //!    arrive ([`linger_close`]). The session stays in the store, and its client may reattach until its timeout.
 //!
-//! No step waits. Each registers the task's waker where it stops, so the next turn starts when one of them can
-//! continue.
+//! No step blocks. A step that cannot continue registers the task's waker, so the next turn starts as soon as one of
+//! the steps can continue.
 
 mod close;
 mod task;
@@ -46,7 +46,8 @@ use crate::model::identity::Identity;
 
 /// Serves one connection, from its first byte to its last.
 ///
-/// The handshake must be done by `deadline`. The client has proved `identity` by its certificate or its Unix user.
+/// The handshake must be done by `deadline`. `identity` is the identity that the client has proved by its certificate
+/// or its Unix user, if any.
 pub(super) async fn serve<S>(
     mut stream: S,
     guard: ConnectionGuard,
@@ -59,12 +60,13 @@ pub(super) async fn serve<S>(
     // A client with a verified certificate or known user needs no further proof, so its session is part of the store
     // from the start.
     let is_proven = identity.as_ref().is_some_and(Identity::is_proof);
-    // Boxed to keep the task small while it is idle. Each step allocates its state only when it runs.
+    // Box the handshake, the four-letter word and the session separately. Each allocates its state only while it runs,
+    // so the task of an idle connection stays small.
     let outcome = Box::pin(handshake(&mut stream, &guard, &shared, is_proven));
-    // The TLS handshake and this one share the listener's deadline, so TLS does not let a client hold a half-open
-    // connection for longer.
+    // The TLS handshake and the ZooKeeper handshake share the listener's deadline, so TLS does not let a client hold a
+    // half-open connection for longer.
     let outcome = tokio::time::timeout_at(deadline, outcome);
-    // The connection table may evict us during the handshake. Half-open connections go first.
+    // During the handshake the connection is half open, so the connection table may evict it in favor of a newer one.
     let Some(outcome) = run_until_closed(guard.close_requested(), outcome).await else {
         return;
     };
@@ -80,7 +82,7 @@ pub(super) async fn serve<S>(
         Ok(Ok(HandshakeOutcome::Word(word))) => {
             let answered = shared.admin.serve_word(word, &mut stream, &guard, &shared);
             let answered = tokio::time::timeout(shared.limits.handshake, answered);
-            // A client that does not read the answer is cut off after the same time.
+            // The time limit also cuts off a client that does not read the answer.
             Box::pin(run_until_closed(guard.close_requested(), answered)).await;
         }
         Ok(Ok(HandshakeOutcome::Session(connection, agreed, process))) => {
@@ -97,7 +99,7 @@ pub(super) async fn serve<S>(
             };
             let reason = Box::pin(run_session(&mut stream, &shared, &guard, client)).await;
             log_close(reason, &guard, session, &shared);
-            // A dropped server closes immediately.
+            // If the server was dropped, close the connection without waiting until its last bytes have arrived.
             if guard.close_request() != Some(CloseRequest::Now) {
                 linger_close(&mut stream).await;
             }
@@ -134,11 +136,13 @@ where
         PeerAddress::Unix(_) => None,
     };
     for identity in by_address.into_iter().chain(identity) {
-        // Cannot fail. Two identities are within every limit, and the TLS handshake refused long names.
+        // This cannot fail. Two identities are within every limit, and the TLS handshake has refused names that are too
+        // long.
         let _ = admission.add(&identity);
         connection.identify(identity);
     }
-    // Admitted connections are safe from eviction. A client that still owes a proof stays half open.
+    // An admitted connection can no longer be evicted. The connection of a client that must still prove an identity
+    // stays half open.
     if admission.is_admitted() {
         guard.admit();
     }

@@ -19,7 +19,7 @@ use crate::wire::admin::Whitelist;
 /// a limit.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// `None` for a server without plain TCP connections.
+    /// Address for plain TCP connections, or `None` to accept none.
     pub(super) listen: Option<SocketAddr>,
     pub(super) unix_listen: Option<PathBuf>,
     pub(super) unix_mode: u32,
@@ -28,7 +28,7 @@ pub struct ServerOptions {
     pub(super) word_clients: WordClients,
     pub(super) audit: SharedSink,
     pub(super) require_auth: bool,
-    /// If empty, any digest is accepted.
+    /// Users whose digests are accepted. If empty, every digest is accepted.
     pub(super) users: Vec<Identity>,
     pub(super) insecure: bool,
     pub(super) busy_poll: Duration,
@@ -42,7 +42,7 @@ pub struct ServerOptions {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) connections: usize,
-    /// `None` for three quarters of all.
+    /// Limit of connections from one address. `None` means three quarters of `connections`.
     pub(super) connections_per_address: Option<usize>,
     pub(super) half_open: usize,
     pub(super) handshake: Duration,
@@ -53,7 +53,7 @@ pub(super) struct Limits {
     pub(super) unfinished_bytes: usize,
 }
 
-/// Permissions of a Unix socket's file. Only the server's own user connects.
+/// Default permissions of a Unix socket's file, which let in only the server's own user and root.
 const DEFAULT_MODE: u32 = 0o600;
 
 const DEFAULT_PORT: u16 = 2181;
@@ -118,14 +118,14 @@ impl ServerOptions {
         self
     }
 
-    /// Also listens on a Unix socket. The file is created with [`unix_mode`](Self::unix_mode), and removed when the
-    /// server stops. A file left behind by a killed server is replaced. The server does not start if another one
-    /// listens there, if the path is a file of another kind, or if it is too long (107 bytes on Linux).
+    /// Listens on a Unix socket in addition to the other addresses. The server creates the socket file with the
+    /// permissions of [`unix_mode`](Self::unix_mode), and removes it when it stops. It replaces a socket file that a
+    /// killed server has left behind. The server does not start if another server listens on the socket, if the path is
+    /// a file of another kind, or if the path is too long (107 bytes on Linux).
     ///
-    /// The user's id counts as the address, so limits per address apply per user. It also proves an identity such as
-    /// `uid:1000`, which access control lists can name and which satisfies [`require_auth`](Self::require_auth). The
-    /// file's permissions decide which users can connect. The id 65534 (`nobody`), which Linux shows for unknown users,
-    /// proves nothing.
+    /// Limits per address apply per user id. The user id also proves an identity such as `uid:1000`, which access
+    /// control lists can name and which satisfies [`require_auth`](Self::require_auth). The file's permissions decide
+    /// which users can connect. Linux shows the id 65534 (`nobody`) for all unknown users, so this id proves nothing.
     #[must_use]
     pub fn unix_listen(mut self, path: impl Into<PathBuf>) -> Self {
         self.unix_listen = Some(path.into());
@@ -140,10 +140,10 @@ impl ServerOptions {
         self
     }
 
-    /// Sets whether, on Linux, a Unix socket's session ends when its client's process exits. The default is true, and a
-    /// client can opt out ([`ConnectOptions::end_with_process`]). If false, such sessions end only with their timeouts.
-    /// Each watched process takes an open file in addition to its connection's. At most as many are watched as the
-    /// limit of connections allows.
+    /// Sets whether, on Linux, the session of a client on the Unix socket ends when the client's process exits. The
+    /// default is true, and a client can opt out ([`ConnectOptions::end_with_process`]). If false, the sessions of
+    /// exited processes end only with their timeouts. Each watched process takes one open file in addition to the file
+    /// of its connection. The limit of connections is also the limit of watched processes.
     ///
     /// [`ConnectOptions::end_with_process`]: crate::ConnectOptions::end_with_process
     #[must_use]
@@ -163,7 +163,8 @@ impl ServerOptions {
         self
     }
 
-    /// Sets the answered four-letter words, such as `srvr,ruok` or `*` (ZooKeeper's `4lw.commands.whitelist`).
+    /// Sets which four-letter words the server answers, such as `srvr,ruok` or `*` (ZooKeeper's
+    /// `4lw.commands.whitelist`).
     ///
     /// # Errors
     /// [`Error::BadArguments`](crate::Error::BadArguments) for an unknown word.
@@ -172,20 +173,20 @@ impl ServerOptions {
         Ok(self)
     }
 
-    /// Sets the clients whose four-letter words are answered, because words have no authentication. Takes addresses,
-    /// networks and `unix` for the Unix socket, such as `127.0.0.1,::1,10.0.0.0/8,unix`, or `*` for all, the default.
-    /// Other clients' words are refused, including `srvr`.
+    /// Sets the clients that may send four-letter words, which have no authentication. `clients` lists addresses,
+    /// networks and `unix` for the Unix socket, such as `127.0.0.1,::1,10.0.0.0/8,unix`, or is `*` for all clients, the
+    /// default. The server refuses all words of other clients, including `srvr`.
     ///
     /// # Errors
-    /// [`Error::BadArguments`](crate::Error::BadArguments) for anything else.
+    /// [`Error::BadArguments`](crate::Error::BadArguments) if the text has another form.
     pub fn four_letter_words_from(mut self, clients: &str) -> Result<Self> {
         self.word_clients = WordClients::parse(clients)?;
         Ok(self)
     }
 
-    /// Sets the receiver of audit records. They say which client deleted what, changed an access control list or failed
-    /// to authenticate, and from where. The server's own process is not recorded, nor is a session that releases its
-    /// own lock.
+    /// Sets the receiver of audit records. For example, a record says which client has deleted a znode, changed an
+    /// access control list or failed to authenticate, and from which address. Actions of the server's own process are
+    /// not recorded. Neither are releases of locks by the sessions that hold them.
     #[must_use]
     pub fn audit(mut self, sink: impl AuditSink) -> Self {
         self.audit = SharedSink(Some(Arc::new(sink)));
@@ -193,8 +194,8 @@ impl ServerOptions {
     }
 
     /// Requires authentication of every client (ZooKeeper's `enforce.auth`) by the digest of a user name and password,
-    /// by a client certificate, or over a Unix socket by its user. Without any [`user`](Self::user), any name and
-    /// password are accepted as in ZooKeeper. They then identify a client and prove nothing.
+    /// by a client certificate, or over a Unix socket by its user. If no [`user`](Self::user) is set, the server
+    /// accepts any name and password, as ZooKeeper does. A digest then identifies a client, but it is no proof.
     ///
     /// A session without a proved identity ends with its connection.
     #[must_use]
@@ -203,8 +204,8 @@ impl ServerOptions {
         self
     }
 
-    /// Adds a user as `user:base64(sha1(user:password))`, the form that ZooKeeper's tools print. If any user is set, no
-    /// other digest is accepted except the one of the store's super user.
+    /// Adds a user as `user:base64(sha1(user:password))`, the form that ZooKeeper's tools print. If any user is set,
+    /// the server accepts only the digests of the added users and of the store's super user.
     ///
     /// # Errors
     /// [`Error::BadArguments`](crate::Error::BadArguments) if the text has another form.
@@ -213,31 +214,32 @@ impl ServerOptions {
         Ok(self)
     }
 
-    /// Allows an address that other machines can reach even if no client has to authenticate.
+    /// Allows the server to listen on an address that other machines can reach even if no client has to authenticate.
     #[must_use]
     pub fn insecure(mut self, insecure: bool) -> Self {
         self.insecure = insecure;
         self
     }
 
-    /// Sets the limit of connections. Further ones are closed immediately.
+    /// Sets the limit of connections. When it is reached, the server closes new connections immediately.
     #[must_use]
     pub fn max_connections(mut self, limit: usize) -> Self {
         self.limits.connections = limit;
         self
     }
 
-    /// Sets the limit of connections from one address. For IPv6 it applies per 64-bit network, for a Unix socket per
-    /// user. The default is three quarters of all connections.
+    /// Sets the limit of connections from one IPv4 address, one 64-bit network of IPv6, or one user of the Unix socket.
+    /// The default is three quarters of all connections.
     #[must_use]
     pub fn max_connections_per_address(mut self, limit: usize) -> Self {
         self.limits.connections_per_address = Some(limit);
         self
     }
 
-    /// Sets the limit of half-open connections, which lack a session or a required proof of identity. If another
-    /// arrives, the oldest of the address with most of them is closed (for IPv6, the first 64 bits count). Fewer
-    /// addresses than this limit therefore cannot keep out a client of another one.
+    /// Sets the limit of half-open connections, which lack a session or a required proof of identity. When a new
+    /// connection would exceed the limit, the server closes the oldest half-open connection of the address that has the
+    /// most of them. IPv6 addresses with the same first 64 bits count as one address. So an attacker with fewer
+    /// addresses than this limit cannot keep out a client with another address.
     #[must_use]
     pub fn max_half_open(mut self, limit: usize) -> Self {
         self.limits.half_open = limit.max(1);
@@ -248,48 +250,51 @@ impl ServerOptions {
     /// years.
     #[must_use]
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
-        // Deadlines are sums that must not overflow.
+        // Limit the timeout, because deadlines are sums that must not overflow.
         self.limits.handshake = timeout.min(Duration::from_secs(10 * 365 * 24 * 3_600));
         self
     }
 
-    /// Range of [`max_frame_bytes`](Self::max_frame_bytes), in bytes. No store can keep longer requests.
+    /// Allowed range of [`max_frame_bytes`](Self::max_frame_bytes), in bytes. No store can keep a request that is
+    /// longer than the end of this range.
     pub const FRAME_BYTES: RangeInclusive<usize> = 1 << 10..=MAX_FRAME_BYTES;
 
-    /// Sets the limit of a client's frame, in bytes. The server does not start if it is outside
-    /// [`FRAME_BYTES`](Self::FRAME_BYTES). A longer frame closes its connection.
+    /// Sets the limit of the length of a client's frame, in bytes. The server closes a connection that sends a longer
+    /// frame. It does not start if the limit is outside [`FRAME_BYTES`](Self::FRAME_BYTES).
     #[must_use]
     pub fn max_frame_bytes(mut self, limit: usize) -> Self {
         self.limits.frame_bytes = limit;
         self
     }
 
-    /// Sets how many unanswered requests of one connection are accepted. Further requests wait in its socket.
+    /// Sets the limit of unanswered requests of one connection. Further requests wait in the connection's socket.
     #[must_use]
     pub fn max_in_flight(mut self, limit: usize) -> Self {
         self.limits.in_flight = limit.max(1);
         self
     }
 
-    /// Sets the limit of bytes of incomplete requests over all connections. Up to 16 KiB of each connection are not
-    /// counted. Beyond the limit, the connection with the oldest incomplete request is closed.
+    /// Sets the limit of the memory for incomplete requests of all connections together, in bytes. Up to 16 KiB of each
+    /// connection are not counted. If the limit is exceeded, the server closes the connection with the oldest
+    /// incomplete request.
     #[must_use]
     pub fn max_unfinished_bytes(mut self, limit: usize) -> Self {
         self.limits.unfinished_bytes = limit.max(4 << 20);
         self
     }
 
-    /// Sets the limit of bytes of replies and events that a client has not read. Beyond it, the connection is closed.
-    /// The session lives on for its timeout.
+    /// Sets the limit of replies and events that one client has not read, in bytes. If a client exceeds it, the server
+    /// closes the client's connection. The session stays until its timeout.
     #[must_use]
     pub fn max_outgoing_bytes(mut self, limit: usize) -> Self {
         self.limits.outgoing_bytes = limit.max(64 << 10);
         self
     }
 
-    /// Sets the limit of bytes of unread replies and events, and of requests waiting behind them, over all clients.
-    /// Beyond it, the connections that have left bytes unread for longest are closed. Clients that read their replies
-    /// are safe. The sessions live on for their timeouts.
+    /// Sets the limit of unread replies and events of all clients together, in bytes. Requests that wait behind unread
+    /// replies count too. If the limit is exceeded, the server closes the connections whose clients have left bytes
+    /// unread for longest, but never the connection of a client that reads its replies. The sessions stay until their
+    /// timeouts.
     #[must_use]
     pub fn max_all_outgoing_bytes(mut self, limit: usize) -> Self {
         self.limits.all_outgoing_bytes = limit;
@@ -297,12 +302,12 @@ impl ServerOptions {
     }
 
     /// Sets how long the server polls its connections before it lets a thread of its runtime sleep, at most 10 ms.
-    /// Zero, the default, disables polling. Polling saves the wake-up of a sleeping core when requests follow each
-    /// other within that time, as with a contended lock, and uses up to one core between them. After a longer pause the
-    /// server does not poll until requests arrive closer together again.
+    /// Zero, the default, disables polling. If requests follow each other within that time, as with a contended lock,
+    /// polling saves the wake-up of a sleeping core for each request. It uses up to one core while it waits for the
+    /// next request. After a longer pause, the server does not poll until requests arrive at shorter intervals again.
     ///
-    /// `lockkeeper serve` polls for up to 100 µs on machines with more than one core. Elsewhere it is off by default,
-    /// because it takes time from the other tasks of the runtime's thread.
+    /// `lockkeeper serve` polls for up to 100 µs on machines with more than one core. In the library, polling is off by
+    /// default, because it takes time from the other tasks on the same thread of the runtime.
     #[must_use]
     pub fn busy_poll(mut self, limit: Duration) -> Self {
         self.busy_poll = limit;
@@ -344,8 +349,8 @@ impl ServerOptions {
         self.listen.into_iter().chain(secured)
     }
 
-    /// Checks that an address which other machines can reach requires authentication. `asks_clients` is true if clients
-    /// need a certificate there.
+    /// Checks that clients must authenticate at an address that other machines can reach. `asks_clients` is true if
+    /// clients need a certificate at this address.
     pub(super) fn check_exposure(
         &self,
         address: Option<SocketAddr>,

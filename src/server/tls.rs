@@ -25,20 +25,23 @@ use super::{Server, ServerError, ServerOptions, Shared};
 use crate::model::identity::Identity;
 use crate::tls::{Authorities, Pem, TlsError, alternative_name, key_pair, provider, subject, uri};
 
-/// The server's certificate, and the authorities of its clients' certificates. TLS 1.2 and 1.3.
+/// TLS options of a server: its certificate, and optionally the authorities of its clients' certificates. The server
+/// supports TLS 1.2 and 1.3.
 ///
-/// Files are read once, when they are named. To renew certificates, pass new options to
+/// Methods that take a file read it once and immediately. To renew certificates, pass new options to
 /// [`Server::reload_tls`](super::Server::reload_tls).
 ///
-/// A client's certificate proves an identity of the scheme `x509`. Its id is the subject's name by RFC 2253, such as
-/// `CN=alice,OU=Locks,O=Example`. An attribute without a keyword in RFC 2253 is shown by number and in hex
-/// (`1.2.840.113549.1.9.1=#1611…` for an e-mail address), as in ZooKeeper, so access control lists made for ZooKeeper
-/// stay valid. A certificate without a subject has its URI (`URI:spiffe://example/a`) as its id if it has exactly one,
-/// otherwise its DNS name (`DNS:a.example`) if it has exactly one. Otherwise it proves no identity.
+/// A client's certificate proves an identity of the scheme `x509`. The identity's id is the subject's name in the form
+/// of RFC 2253, such as `CN=alice,OU=Locks,O=Example`. As in ZooKeeper, an attribute without a keyword in RFC 2253 is
+/// shown as its number with its value in hex (`1.2.840.113549.1.9.1=#1611…` for an e-mail address). So access control
+/// lists made for ZooKeeper stay valid. If the certificate has no subject, the id is its URI
+/// (`URI:spiffe://example/a`), provided that it has exactly one. Otherwise the id is its DNS name (`DNS:a.example`),
+/// provided that it has exactly one. A certificate without any of these names proves no identity.
 ///
 /// With [`clients_by_uri`](Self::clients_by_uri) the id is always the URI.
 ///
-/// The authority is not part of the identity. A name means the same client, whichever authority has signed it.
+/// The authority is not part of the identity. Certificates with the same name identify the same client, even if
+/// different authorities have signed them.
 ///
 /// ```no_run
 /// # async fn serve(store: &lockkeeper_store::Store) -> Result<(), Box<dyn std::error::Error>> {
@@ -79,7 +82,7 @@ impl TlsOptions {
         )
     }
 
-    /// Like [`from_pem_files`](Self::from_pem_files), from memory.
+    /// Like [`from_pem_files`](Self::from_pem_files), but takes the PEM texts from memory.
     ///
     /// # Errors
     /// A [`TlsError`] with the reason.
@@ -108,7 +111,7 @@ impl TlsOptions {
         self.with_clients(&Pem::file(CLIENT_AUTHORITY, file.as_ref())?)
     }
 
-    /// Like [`client_ca`](Self::client_ca), from memory.
+    /// Like [`client_ca`](Self::client_ca), but takes the PEM text from memory.
     ///
     /// # Errors
     /// A [`TlsError`] with the reason.
@@ -122,8 +125,9 @@ impl TlsOptions {
         Ok(self)
     }
 
-    /// Identifies clients by the URIs of their certificates instead of the subjects, for SPIFFE. An X.509-SVID is then
-    /// `URI:spiffe://example/a`, whatever its subject. A certificate with no URI or several proves no identity.
+    /// Sets whether the URI of a certificate identifies the client instead of the subject, as SPIFFE requires. The id
+    /// of a client with an X.509-SVID is then `URI:spiffe://example/a`, even if the certificate has a subject. A
+    /// certificate with no URI or several proves no identity.
     pub fn clients_by_uri(mut self, by_uri: bool) -> Self {
         self.by_uri = by_uri;
         self
@@ -151,7 +155,7 @@ impl TlsOptions {
                 let verifier =
                     WebPkiClientVerifier::builder_with_provider(clients.roots.into(), provider())
                         .with_crls(clients.revoked)
-                        // Not every authority publishes a revocation list.
+                        // Accept certificates of authorities that publish no revocation list.
                         .allow_unknown_revocation_status()
                         .build();
                 let verifier = verifier.map_err(|error| TlsError::Unusable {
@@ -164,7 +168,8 @@ impl TlsOptions {
         let mut config =
             builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(self.certificate.clone())));
         // Disable resumption. A resumed TLS session checks no certificate, so it would admit a client whose certificate
-        // has expired or been revoked since. Connections are long-lived, so this costs little.
+        // has expired or been revoked after the first handshake. Connections are long-lived, so full handshakes cost
+        // little.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Arc::new(config))
@@ -180,7 +185,7 @@ impl fmt::Debug for TlsOptions {
     }
 }
 
-/// Missing part if only a certificate is given.
+/// Names the missing part if a certificate is given without an address.
 const NO_ADDRESS: &str = "address (tls_listen)";
 
 impl ServerOptions {
@@ -199,8 +204,8 @@ impl ServerOptions {
         self
     }
 
-    /// Checks that certificate and address are given together, and that an address which other machines can reach
-    /// requires authentication.
+    /// Checks that certificate and address are given together, and that clients must authenticate at an address that
+    /// other machines can reach.
     pub(super) fn check_tls(&self, tls: Option<&TlsOptions>) -> Result<(), ServerError> {
         let missing = match (self.tls_listen, tls) {
             (None, None) => return Ok(()),
@@ -221,11 +226,12 @@ impl ServerOptions {
     }
 }
 
-/// Reloaded certificates affect only later connections.
+/// TLS acceptor whose certificates can be reloaded. Reloaded certificates apply only to later connections.
 pub(super) struct Acceptor {
-    /// With the choice of [`TlsOptions::clients_by_uri`].
+    /// Configuration of rustls, and the value of [`TlsOptions::clients_by_uri`].
     config: RwLock<(Arc<ServerConfig>, bool)>,
-    /// Time at which the first revocation list expires, or `None` if there is none or it has been logged.
+    /// Time at which the first revocation list expires. `None` if there is no list, or if its expiry has already been
+    /// logged.
     lists_end: Mutex<Option<SystemTime>>,
 }
 
@@ -248,8 +254,9 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Warns once about an expired revocation list. The list stays in force, so that its certificates remain revoked.
-    /// Clients are still admitted, because a late renewal must not be an outage.
+    /// Logs one warning when a revocation list has expired. The server keeps using the list, so the listed certificates
+    /// remain revoked. Clients with other certificates are still admitted, because a late renewal must not cause an
+    /// outage.
     fn warn_of_lists(&self) {
         let mut lists_end = self.lists_end.lock();
         if lists_end.is_some_and(|end| end < SystemTime::now()) {
@@ -259,7 +266,8 @@ impl Acceptor {
         }
     }
 
-    /// Performs the handshake, and returns the identity of the client's certificate, if it has one.
+    /// Performs the TLS handshake. Returns the encrypted stream, and the client's identity if its certificate proves
+    /// one.
     ///
     /// The caller sets a time limit. Dropping the future closes the connection.
     pub(super) async fn accept(
@@ -267,7 +275,7 @@ impl Acceptor {
         stream: TcpStream,
     ) -> io::Result<(TlsStream<TcpStream>, Option<Identity>)> {
         expect_handshake(&stream).await?;
-        // Check on use. The list matters only for new connections.
+        // Check for expired lists here and not on a timer, because a list matters only when a client connects.
         self.warn_of_lists();
         let (config, by_uri) = self.config.read().clone();
         let acceptor = TlsAcceptor::from(config);
@@ -286,7 +294,7 @@ impl Acceptor {
 pub(super) struct TlsListener {
     pub(super) address: SocketAddr,
     pub(super) acceptor: Arc<Acceptor>,
-    /// The server's options, to check reloaded certificates.
+    /// The server's options, which [`Server::reload_tls`] checks together with new certificates.
     options: ServerOptions,
 }
 
@@ -314,12 +322,13 @@ impl Server {
         Some(self.tls.as_ref()?.address)
     }
 
-    /// Replaces the certificates. Existing connections stay as they are, and later ones use the new certificates.
+    /// Replaces the certificates. Existing connections stay as they are, and later connections use the new
+    /// certificates.
     ///
     /// # Errors
     /// [`ServerError::TlsIncomplete`] if the server has no TLS, [`ServerError::Exposed`] if clients would no longer
-    /// need a certificate at an address that other machines can reach, [`ServerError::Tls`]. After an error the old
-    /// certificates stay in use.
+    /// need a certificate at an address that other machines can reach, and [`ServerError::Tls`] if the new certificates
+    /// cannot be used. After an error the old certificates stay in use.
     pub fn reload_tls(&self, tls: TlsOptions) -> Result<(), ServerError> {
         let Some(secured) = &self.tls else {
             return Err(ServerError::TlsIncomplete {
@@ -333,7 +342,7 @@ impl Server {
     }
 }
 
-/// Serves one TLS connection. Performs the TLS handshake by `deadline`, and continues with [`connection::serve`].
+/// Serves one TLS connection. The TLS handshake must be done by `deadline`. Then [`connection::serve`] takes over.
 pub(super) async fn serve(
     acceptor: Arc<Acceptor>,
     stream: TcpStream,
@@ -349,12 +358,14 @@ pub(super) async fn serve(
     match accepted {
         Ok(Ok((stream, identity))) => {
             tracing::debug!(%address, holder = identity.as_ref().map(Identity::shown), "TLS handshake done");
-            // Boxed, so that this task's size is not the sum of both futures.
+            // Box this future, so that the task does not need space for the TLS handshake and the connection at the
+            // same time.
             Box::pin(connection::serve(stream, guard, shared, deadline, identity)).await;
         }
         Ok(Err(error)) => {
             shared.table.count(Count::HandshakeFailed);
-            // An error of any other kind means that the client has disconnected.
+            // If we or rustls refuse the client, the error is `InvalidData`. Any other kind means that the client has
+            // disconnected.
             if error.kind() != io::ErrorKind::InvalidData {
                 tracing::debug!(%address, %error, "TLS handshake ended by the client");
             } else if let Some(suppressed) = shared
@@ -376,8 +387,8 @@ pub(super) async fn serve(
 /// First byte of a TLS handshake record. ZooKeeper's frames start with 0, and its four-letter words with letters.
 const HANDSHAKE: u8 = 22;
 
-/// Peeks at the first byte to refuse plain clients immediately. Rustls would wait for more bytes than a four-letter
-/// word has.
+/// Peeks at the first byte, and refuses a client that does not speak TLS immediately. Without this check rustls would
+/// wait for more bytes than a four-letter word has, so a plain client would get no answer until the timeout.
 async fn expect_handshake(stream: &TcpStream) -> io::Result<()> {
     let mut first = [0];
     match stream.peek(&mut first).await? {
@@ -393,15 +404,16 @@ async fn expect_handshake(stream: &TcpStream) -> io::Result<()> {
 /// Limit of the bytes that a refused client may send before its connection is closed.
 const LINGER_BYTES: u64 = 64 << 10;
 
-/// Closes a refused connection so that its alert arrives. With unread bytes TCP would reset it and drop the alert.
+/// Closes the connection of a refused client in a way that lets the TLS alert arrive. If we closed the socket with
+/// unread bytes, TCP would reset the connection, and the alert could be lost.
 async fn close_after_alert(mut stream: TcpStream) {
     if stream.shutdown().await.is_ok() {
         let _ = tokio::io::copy(&mut stream.take(LINGER_BYTES), &mut tokio::io::sink()).await;
     }
 }
 
-/// Returns the identity of the client's verified certificate. `None` without a certificate, or without the name that
-/// counts, because all such certificates would share an empty identity.
+/// Returns the identity that the client's verified certificate proves. Returns `None` if the client has no certificate,
+/// or if the certificate lacks the name that identifies clients. All such certificates would share an empty identity.
 fn holder(stream: &TlsStream<TcpStream>, by_uri: bool) -> io::Result<Option<Identity>> {
     let (_, connection) = stream.get_ref();
     let Some(certificate) = connection

@@ -26,7 +26,7 @@ pub(in crate::server) enum CloseReason {
     Disconnected,
     #[error("an identity of the client was removed")]
     IdentityRemoved,
-    /// The client has not proved an identity in time, or newer connections evicted it first.
+    /// The client has not proved an identity in time, or its connection was evicted for a newer one before that.
     #[error("the client has proved no identity in time")]
     Unproven,
 }
