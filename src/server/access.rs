@@ -28,7 +28,7 @@ use crate::wire::admin::Whitelist;
 /// let access = AccessOptions::new()
 ///     .user("orders:RNaA5vGj6VI4/HDC9/IRG5UrexI=")?
 ///     .four_letter_words("srvr,ruok")?;
-/// // Clients that are not `orders` are disconnected, and cannot come back.
+/// Disconnects all clients that have proved an identity other than `orders`. They cannot authenticate again.
 /// server.reload_access(access);
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
@@ -41,7 +41,8 @@ pub struct AccessOptions {
 }
 
 impl AccessOptions {
-    /// Returns the defaults: any user, no super user, and only the four-letter word `srvr`, for every client.
+    /// Returns the defaults: any user is accepted, there is no super user, and every client may send the four-letter
+    /// word `srvr`, but no other word.
     pub fn new() -> Self {
         Self::default()
     }
@@ -89,7 +90,8 @@ pub(super) fn user(digest: &str) -> Result<Identity> {
     })
 }
 
-/// Clients whose four-letter words are answered, by address. Words have no authentication.
+/// Addresses of the clients whose four-letter words are answered, because words have no authentication. `None` means
+/// all clients.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WordClients(Option<Vec<WordClient>>);
 
@@ -137,9 +139,10 @@ impl WordClients {
 
 pub(super) struct Access {
     policy: RwLock<Arc<Policy>>,
-    /// Generation of the policy. Connections compare it with the one they were last judged by.
+    /// Generation of the current policy. Each connection compares it with the generation of the policy that it has
+    /// applied last.
     generation: AtomicU64,
-    /// Held during a replacement, so that two do not mix.
+    /// Held during a replacement, so that two concurrent replacements do not mix.
     replacing: Mutex<()>,
 }
 
@@ -179,7 +182,7 @@ impl Server {
     /// Replaces the users, super user and four-letter words, for all clients at the same time.
     ///
     /// Sessions and locks stay. A connection whose proved identity was removed is closed before it executes another
-    /// request. Its client cannot prove the identity again, and its session ends with its timeout, or immediately by
+    /// request. Its client cannot prove the identity again. The session ends with its timeout, or immediately with
     /// [`kick`](Self::kick).
     pub fn reload_access(&self, access: AccessOptions) {
         let shared = &self.shared;
@@ -202,7 +205,7 @@ impl Server {
             .generation
             .store(generation, Ordering::Release);
         drop(replacing);
-        // Idle connections wait for an event and would not look otherwise.
+        // Wake idle connections, because they would not notice the new policy before their next event.
         for connection in shared.table.each() {
             connection.wake();
         }

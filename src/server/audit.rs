@@ -1,7 +1,9 @@
-//! The audit log: [`AuditRecord`] is an action with its client and outcome, and an [`AuditSink`] receives the records.
+//! The audit log: an [`AuditRecord`] describes an action, its client and its outcome, and an [`AuditSink`] receives the
+//! records.
 //!
-//! Hostile clients cannot fill the log without limit. A success costs them the work of the action. Of the failures from
-//! one network, the first [`BURST`] in each [`WINDOW`] get a record each. One more record counts the rest.
+//! Hostile clients cannot fill the log without limit. To cause the record of a success, a client must cause the work of
+//! the action. Of the failures from one network, the first [`BURST`] in each [`WINDOW`] get a record each, and one more
+//! record contains the number of all further failures.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,9 +22,10 @@ use crate::runtime::clock::{BootInstant, Clock};
 
 /// Receives a server's audit records ([`ServerOptions::audit`](super::ServerOptions::audit)).
 ///
-/// The tasks that serve clients call it, so it must not block. Pass the record on through a bounded queue.
+/// The tasks that serve clients call [`record`](Self::record), so it must not block. Pass the record on through a
+/// bounded queue.
 pub trait AuditSink: Send + Sync + 'static {
-    /// Keeps a record.
+    /// Receives a record.
     fn record(&self, record: AuditRecord);
 }
 
@@ -36,11 +39,12 @@ pub struct AuditRecord {
     pub event: AuditEvent,
     /// Its outcome.
     pub outcome: AuditOutcome,
-    /// Session that did it, or that it was done to.
+    /// Session that performed the action, or on which the action was performed.
     pub session: Option<SessionId>,
     /// Identities that the client had proved, such as `digest:jane`, and its address, such as `ip:127.0.0.1`.
     pub identities: Vec<String>,
-    /// The client, as `127.0.0.1:4711` or `unix:uid=1000,pid=4711`. In a record of several actions, the network.
+    /// The client, such as `127.0.0.1:4711` or `unix:uid=1000,pid=4711`. If the record represents several actions, the
+    /// network.
     pub peer: Option<String>,
     /// User of a failed authentication, as named by the client.
     pub user: Option<String>,
@@ -73,7 +77,7 @@ macro_rules! events {
             /// All events.
             pub const ALL: &'static [Self] = &[$(Self::$event,)*];
 
-            /// Returns its name in a log.
+            /// Returns the name that logs use for the event.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$event => $name,)*
@@ -124,7 +128,7 @@ pub enum AuditOutcome {
 }
 
 impl AuditOutcome {
-    /// Returns its name in a log.
+    /// Returns the name that logs use for the outcome.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Success => "success",
@@ -155,19 +159,20 @@ impl AuditRecord {
     }
 }
 
-/// Failures from one network that get a record each in a window.
+/// Number of failures from one network that get a record each in one window.
 const BURST: u64 = 20;
 
-/// Time after which a record counts the rest, and failures from the network get a record each again.
+/// Length of a window. When it ends, one record contains the number of the unrecorded failures, and further failures
+/// from the network get a record each again.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Limit of separately counted networks. Failures from further ones are counted together.
+/// Limit of the networks whose failures are counted separately. Failures from further networks are counted together.
 const MAX_NETWORKS: usize = 1_024;
 
-/// Longest recorded user name, in bytes. Clients choose it.
+/// Limit of the length of a recorded user name, in bytes. Longer names are cut, because clients choose them.
 const MAX_USER_BYTES: usize = 128;
 
-/// Records nothing without a sink.
+/// Audit log of a server. Without a sink it records nothing.
 pub(super) struct Audit {
     sink: Option<Arc<dyn AuditSink>>,
     clock: Clock,
@@ -199,7 +204,7 @@ impl Audit {
         self.put(event, AuditOutcome::Success, fill);
     }
 
-    /// Records a failure, or only counts it if its network has had many.
+    /// Records a failure, or only counts it if the window already has many failures from this network.
     pub(super) fn failure(
         &self,
         event: AuditEvent,
@@ -223,7 +228,7 @@ impl Audit {
         sink.record(record);
     }
 
-    /// Counts a failure. Returns true if it gets a record.
+    /// Counts a failure. Returns true if the failure gets a record of its own.
     fn allows(&self, event: AuditEvent, network: Network) -> bool {
         let mut windows = self.windows.lock();
         let mut key = (event, Some(network));
@@ -255,7 +260,7 @@ impl Audit {
         }
     }
 
-    /// Records the failures that were only counted so far.
+    /// Records the number of failures that have only been counted so far.
     pub(super) fn finish(&self) {
         self.close_windows(BootInstant::from_nanos(u64::MAX));
     }
@@ -269,7 +274,7 @@ impl Audit {
             }
             !is_over
         });
-        // Outside the lock, since the sink is the user's code.
+        // Call the sink without holding the lock, because the sink is the user's code.
         for ((event, network), count) in over {
             self.put(event, AuditOutcome::Failure, |record| {
                 record.count = count;

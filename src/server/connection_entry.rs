@@ -1,7 +1,7 @@
 //! [`ConnectionEntry`]: state and statistics of one connection, and the request to close it.
 //!
-//! The connection's task writes it and the four-letter words read it. Neither makes the other wait for longer than a
-//! copy.
+//! The connection's task writes the entry, and the four-letter words read it. Both hold the lock of the statistics only
+//! for a moment, so neither delays the other.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
@@ -19,18 +19,18 @@ use crate::wire::Op;
 #[derive(Debug)]
 pub(super) struct ConnectionEntry {
     address: PeerAddress,
-    /// Milliseconds since the epoch.
+    /// Time at which the connection was accepted, in milliseconds since the epoch.
     established_ms: i64,
-    /// Grows from connection to connection.
+    /// Number of the connection in order of arrival. Later connections have higher numbers.
     pub(super) arrival: u64,
     pub(super) slot: usize,
-    /// 0 before the handshake is done.
+    /// Id of the session, or 0 before the handshake is done.
     session: AtomicI64,
     timeout_ms: AtomicU64,
     /// Locked once for each turn of the connection, and by four-letter words.
     statistics: Mutex<Statistics>,
     is_reading: AtomicBool,
-    /// True if it was accepted on the TLS address, even before its TLS handshake is done.
+    /// True if the connection was accepted on the TLS address, even before its TLS handshake is done.
     #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "for metrics"))]
     is_tls: AtomicBool,
     /// A [`CloseRequest`], or 0 for none.
@@ -38,41 +38,42 @@ pub(super) struct ConnectionEntry {
     task: AtomicWaker,
 }
 
-/// Statistics of a connection. Kept twice, since two four-letter words reset them independently.
+/// Statistics of a connection. The traffic is counted twice, because the four-letter words `crst` and `srst` reset it
+/// independently.
 #[derive(Debug, Default)]
 struct Statistics {
-    /// Since its arrival or the last `crst`.
+    /// Traffic since the connection's arrival or the last `crst`.
     since_crst: Traffic,
     last: Option<LastResponse>,
-    /// Since its arrival or the last `srst`. Part of the server's sum.
+    /// Traffic since the connection's arrival or the last `srst`. The server's sum includes it.
     since_srst: Traffic,
 }
 
-/// Reason for closing a connection. Higher ones are more urgent.
+/// Reason for closing a connection. Reasons with a higher number are more urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum CloseRequest {
-    /// It is half open, and newer half-open connections need its place.
+    /// The connection is half open, and newer half-open connections need its place.
     Evicted = 1,
     /// The server shuts down, but answers the requests that have arrived.
     Shutdown = 2,
     /// The server has been dropped, or its shutdown has waited long enough.
     Now = 3,
-    /// Its incomplete request is the oldest, and others need the memory.
+    /// The connection has the oldest incomplete request, and other connections need the memory.
     Unfinished = 4,
-    /// An operator asks for it. The session stays.
+    /// An operator has asked to close the connection. The session stays.
     Disconnected = 5,
 }
 
 /// Traffic of a connection since its task's last report.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TrafficDelta {
-    /// Frames read, including the handshake and four-letter words.
+    /// Number of frames read, including the handshake.
     pub(super) received: u64,
     pub(super) received_bytes: u64,
-    /// Frames written in response to them.
+    /// Number of frames written as responses.
     pub(super) answered: u64,
-    /// Frames written for watch events.
+    /// Number of frames written for watch events.
     pub(super) events: u64,
     pub(super) sent_bytes: u64,
     pub(super) last: Option<LastResponse>,
@@ -90,14 +91,14 @@ pub(super) struct LastResponse {
     pub(super) took: Duration,
 }
 
-/// Represents the handshake among the numbers of operations.
+/// Number that [`LastResponse::op`] has for the handshake, which is no operation.
 pub(super) const HANDSHAKE: i32 = -10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LatencyStats {
     pub(super) count: u64,
     pub(super) total_ns: u64,
-    /// `u64::MAX` if there was none.
+    /// `u64::MAX` if `count` is 0.
     pub(super) min_ns: u64,
     pub(super) max_ns: u64,
 }
@@ -156,7 +157,7 @@ impl Traffic {
         self.latency.merge(delta.latency);
     }
 
-    /// Counts a four-letter word, which is neither a request nor gets a response.
+    /// Counts a four-letter word as received. A word is no request, so no response is outstanding.
     fn add_word(&mut self, bytes: usize) {
         self.received += 1;
         self.received_bytes += bytes as u64;
@@ -233,7 +234,7 @@ impl ConnectionEntry {
         statistics.last = None;
     }
 
-    /// Resets its part of the server's sum (`srst`).
+    /// Resets the connection's part of the server's sum (`srst`).
     pub(super) fn reset_since_srst(&self) {
         self.statistics.lock().since_srst.reset();
     }
@@ -260,13 +261,13 @@ impl ConnectionEntry {
     pub(super) fn set_session(&self, session: SessionId, timeout: Duration) {
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         self.timeout_ms.store(timeout_ms, Ordering::Relaxed);
-        // Release last, so that a reader that sees the session also sees its timeout.
+        // Store the session last and with `Release`, so that a reader that sees the session also sees its timeout.
         self.session.store(session.0, Ordering::Release);
     }
 
     /// Returns the session and its timeout in milliseconds, or `None` before the handshake is done.
     pub(super) fn session(&self) -> Option<(SessionId, u64)> {
-        // Acquire first, see `set_session`.
+        // Load the session first and with `Acquire`, because `set_session` stores it last.
         let session = self.session.load(Ordering::Acquire);
         let timeout_ms = self.timeout_ms.load(Ordering::Relaxed);
         (session != 0).then_some((SessionId(session), timeout_ms))
@@ -276,7 +277,7 @@ impl ConnectionEntry {
         self.established_ms
     }
 
-    /// Since its arrival or the last `crst`.
+    /// Returns the traffic since the connection's arrival or the last `crst`.
     pub(super) fn traffic(&self) -> Traffic {
         self.statistics.lock().since_crst
     }
@@ -291,7 +292,8 @@ impl ConnectionEntry {
 
     /// Asks the connection's task to close. The most urgent request wins.
     pub(super) fn request_close(&self, why: CloseRequest) {
-        // Store before the wake. `close_requested` registers before it reads, so one of the two sees the other.
+        // Store the request before waking the task. `close_requested` registers its waker before it reads the request,
+        // so either it reads this request or we wake it.
         if self.close_request.fetch_max(why as u8, Ordering::AcqRel) < why as u8 {
             self.task.wake();
         }
@@ -312,12 +314,13 @@ impl ConnectionEntry {
         }
     }
 
-    /// Waits until the connection must close. Only its task may call this, since there is one waker.
+    /// Waits until the connection is asked to close. Only the connection's task may call this, because the entry has
+    /// only one waker.
     ///
     /// Cancel safe. Each poll costs a few atomic operations.
     pub(super) async fn close_requested(&self) -> CloseRequest {
         poll_fn(|context| {
-            // Register before the check, so that a request in between wakes the task.
+            // Register the waker before the check, so that a request in between wakes the task.
             self.task.register(context.waker());
             self.close_request().map_or(Poll::Pending, Poll::Ready)
         })

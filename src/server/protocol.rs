@@ -1,9 +1,9 @@
 //! [`ProtocolState`]: the protocol of one connection, without its socket. It turns bytes into requests to the store,
 //! and the store's replies and events into bytes.
 //!
-//! Every parsed request adds one entry to the queue of pending responses and one to the store's queue, even if it is
-//! refused here. So the store replies in the order of the requests (rule 25), and each reply belongs to the oldest
-//! pending response.
+//! Every parsed request, even one that is refused here, adds one entry to the queue of pending responses and one to the
+//! store's queue. The store replies in the order of its queue (rule 25), so each reply belongs to the oldest pending
+//! response.
 
 #[cfg(test)]
 mod tests;
@@ -39,27 +39,28 @@ pub(super) struct ProtocolState {
     is_extended: bool,
     frames: Frames,
     asks: VecDeque<SessionRequest>,
-    /// Length of the frames that `asks` were parsed from.
+    /// Total length of the frames from which `asks` was parsed, in bytes.
     asked_bytes: usize,
-    /// Responses that are due, oldest first. One for each parsed and unanswered request.
+    /// One entry for each request that was parsed and is not answered yet, oldest first.
     pending: VecDeque<PendingResponse>,
     out: Vec<u8>,
-    /// Number of sent bytes of `out`.
+    /// Number of bytes at the start of `out` that have been sent.
     sent: usize,
-    /// True once nothing more is parsed, after closeSession or a violation of the protocol.
+    /// True once no more requests are parsed, for example after closeSession or a failed proof of identity.
     is_over: bool,
     delta: TrafficDelta,
     /// True if the last parsed request is a failed proof of identity.
     has_failed_proof: bool,
     proofs: Vec<ProofAttempt>,
-    /// Size of the last reply that was too large to send, to the extent that it was computed.
+    /// Size of the last reply that was too large to send, in bytes. If the store stopped composing the reply at the
+    /// limit, this is the limit.
     too_large: Option<usize>,
 }
 
 pub(super) struct Agreed {
     /// True if both sides speak Lockkeeper's own operations.
     pub(super) is_extended: bool,
-    /// Bytes after the handshake. Clients may send requests before they have its response.
+    /// Bytes that arrived after the handshake. A client may send requests before it has the handshake's response.
     pub(super) frames: Frames,
 }
 
@@ -73,9 +74,10 @@ struct PendingResponse {
 enum ResponseShape {
     /// The store's reply, in this shape.
     Store(Shape),
-    /// This code, in order. The store's reply to the ping in its place is ignored.
+    /// This error code. In place of the refused request the store gets a ping, which keeps the order of the responses.
+    /// The store's reply to the ping is ignored.
     Refusal(Code),
-    /// This error, in the same way.
+    /// This error. Otherwise like `Refusal`.
     Limit(Error),
     /// A header with the code of the store's reply.
     Done,
@@ -85,15 +87,15 @@ enum ResponseShape {
     WhoAmI(Arc<[(String, String)]>),
     /// The outcome of a proof of identity, with zxid 0.
     Identity(Result<(), Code>),
-    /// This code. Then the connection is closed.
+    /// This code, and then the connection is closed.
     Last { code: Code, zxid: i64 },
 }
 
 /// Limit of encoded unsent bytes. Further replies stay in the outbox, where they count as unread.
 const OUTPUT_BUFFER_BYTES: usize = 64 << 10;
 
-/// Upper bound for the memory of a parsed request as a multiple of its frame. A path of two bytes in a list is a
-/// separate allocation.
+/// Upper bound for the memory of a parsed request, as a multiple of its frame's length. The bound is high because every
+/// path in a list is a separate allocation, even a path of two bytes.
 const ASKED_FACTOR: usize = 8;
 
 const IDLE_BUFFER_BYTES: usize = 8 << 10;
@@ -129,8 +131,8 @@ impl ProtocolState {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        // Do not read while a whole frame waits. Requests that arrive faster than we serve them belong in the client's
-        // socket, where they cost us nothing.
+        // Read no more bytes while a whole frame waits to be parsed. Requests that arrive faster than we serve them
+        // must wait in the client's socket, where they use none of our memory.
         !self.is_over && self.is_caught_up() && self.unsent() < OUTPUT_BUFFER_BYTES
     }
 
@@ -139,12 +141,14 @@ impl ProtocolState {
         self.asks.is_empty() && !self.frames.has_next()
     }
 
-    /// Returns the bytes of an incomplete request and of unparsed whole ones.
+    /// Returns the number of bytes that have arrived and are not parsed, both of whole requests and of an incomplete
+    /// one.
     pub(super) fn unfinished_bytes(&self) -> usize {
         self.frames.waiting_bytes()
     }
 
-    /// Returns about how many bytes wait for the client to read, as unsent replies and requests behind them.
+    /// Returns the approximate number of bytes that wait until the client reads. These are unsent replies, and parsed
+    /// requests that wait behind them.
     pub(super) fn held_bytes(&self) -> usize {
         let asked = match self.asks.is_empty() {
             true => 0,
@@ -158,7 +162,7 @@ impl ProtocolState {
         self.frames.push(bytes);
     }
 
-    /// Parses as many of the requests that have arrived as may be in flight and fit the turn.
+    /// Parses requests that have arrived, up to the limit of requests in flight and the limits of the turn.
     ///
     /// # Errors
     /// A violation of the protocol. The connection must be closed without a response.
@@ -170,8 +174,8 @@ impl ProtocolState {
         if self.asks.is_empty() {
             self.asked_bytes = 0;
         }
-        // A client may pipeline up to the limit of requests in flight. Beyond it the next frame stays unparsed, which
-        // keeps `has_room` false.
+        // A client may pipeline requests up to the limit. At the limit the next frame stays unparsed. Then `has_room`
+        // returns false, so we read no more bytes.
         while !self.is_over && !turn.is_over() && self.pending.len() < self.limits.in_flight {
             let frame = match self.frames.next() {
                 Ok(Some(frame)) => frame,
@@ -181,10 +185,10 @@ impl ProtocolState {
             self.delta.received += 1;
             turn.spend_request(frame.len());
             self.asked_bytes += frame.len();
-            // A refused frame becomes a ping to the store, which keeps its response in order and counts as a sign of
-            // life.
+            // In place of a refused frame, the store gets a ping. The ping keeps the refusal in the order of the
+            // responses, and counts as a sign of life of the client.
             let taken = match Incoming::read(frame) {
-                // Treat it like any unknown operation.
+                // This client has not asked for Lockkeeper's own operations, so refuse them like any unknown operation.
                 Ok(Incoming { xid, request }) if !self.is_extended && request.is_extension() => {
                     let (code, zxid) = (Code::Unimplemented, UNKNOWN_ZXID);
                     ParsedRequest::new(
@@ -211,7 +215,7 @@ impl ProtocolState {
             };
             self.is_over = taken.is_last();
             self.proofs.extend(taken.proof);
-            // Count now, since the client may disconnect before its delayed response.
+            // Count the failed proof now, because the client may disconnect before its delayed response is sent.
             self.has_failed_proof = matches!(taken.shape, ResponseShape::Identity(Err(_)));
             self.delta.has_failed_proof |= self.has_failed_proof;
             self.asks.push_back(taken.ask);
@@ -304,12 +308,13 @@ impl ProtocolState {
                     self.too_large = Some(response.record_bytes());
                     let (what, limit) = (ANSWER_BYTES, max_bytes);
                     let refusal = Error::LimitReached { what, limit };
-                    // The write was carried out, so the client must not take it for refused.
+                    // A write has been executed even though its response is too large. Send no reason for it, because a
+                    // reason would indicate to the client that the request was refused.
                     let refusal = reason(&refusal).filter(|_| shape.op().is_read());
                     put_refusal(out, xid, zxid.0, Code::SystemError, refusal)
                 }
                 Ok(response) => {
-                    // A failed multi has a response, too. It contains the codes of its parts.
+                    // A failed multi also has a response, which contains the codes of its parts.
                     let refusal = shape.failure(answer).and_then(reason);
                     put_response(out, xid, zxid, &response, refusal);
                     code_of(answer)
@@ -332,8 +337,8 @@ impl ProtocolState {
             ResponseShape::Identity(proved) => {
                 // An identity that the store refuses is not proved.
                 let taken = answer.as_ref().map(|_| ()).map_err(Code::from);
-                // `Admission` added the identity when the request was parsed. If the store has no room for it, the two
-                // would disagree about the client's rights, so the connection ends.
+                // `Admission` added the identity when the request was parsed. If the store refuses the identity, the
+                // store and `Admission` would disagree about the client's rights, so the connection ends.
                 self.is_over |= proved.is_ok() && taken.is_err();
                 let code = proved.and(taken).err().unwrap_or(Code::Ok);
                 let refusal = answer.as_ref().err().and_then(reason);
@@ -389,12 +394,12 @@ impl ProtocolState {
         self.sent += bytes;
         if self.sent == self.out.len() {
             self.out.clear();
-            // One large reply must not leave a large buffer to an idle connection.
+            // Shrink the buffer, so that an idle connection does not keep the large buffer of one large reply.
             self.out.shrink_to(IDLE_BUFFER_BYTES);
             self.sent = 0;
         } else if self.sent >= self.unsent() {
-            // A slow client may never empty the buffer. Move the rest to the front once it is no longer than the sent
-            // part, so at most one byte is moved for each sent byte.
+            // With a slow client the buffer may never become empty. Move the unsent bytes to the front when there are
+            // no more of them than sent bytes. So we move at most one byte for each byte that we send.
             self.out.drain(..self.sent);
             self.sent = 0;
         }
@@ -413,7 +418,7 @@ impl ProtocolState {
     }
 }
 
-/// Closes the connection without a response.
+/// Violation of the protocol, after which the connection is closed without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ProtocolViolation {
     #[error("the length of a frame is negative or above the limit")]
@@ -427,14 +432,14 @@ pub(super) struct ParsedRequest {
     op: i32,
     shape: ResponseShape,
     ask: SessionRequest,
-    /// Set for a proof of identity, unless it repeats an earlier one.
+    /// Outcome of the proof, if the request is a proof of identity and does not repeat an earlier proof.
     proof: Option<ProofAttempt>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ProofAttempt {
     Accepted,
-    /// With the user that the client named.
+    /// Contains the user that the client has named, or `None` if that could be the secret itself.
     Refused(Option<String>),
 }
 
@@ -449,7 +454,7 @@ impl ParsedRequest {
         }
     }
 
-    /// Returns true if nothing may follow the request.
+    /// Returns true if no further request may follow this one.
     fn is_last(&self) -> bool {
         match &self.shape {
             ResponseShape::Last { .. } | ResponseShape::Identity(Err(_)) => true,
@@ -474,7 +479,7 @@ impl Admission {
             ),
             wire::Request::Ping => (ResponseShape::Done, SessionRequest::Ping),
             wire::Request::CloseSession => store(request),
-            // ZooKeeper's answer under `enforce.auth`. Clients report it as a failed authentication.
+            // ZooKeeper gives this answer under `enforce.auth`, and clients report it as a failed authentication.
             _ if !self.is_admitted() => {
                 let code = Code::SessionClosedRequireSaslAuth;
                 (ResponseShape::Last { code, zxid: 0 }, SessionRequest::Ping)
@@ -487,7 +492,7 @@ impl Admission {
                 Some(ProofAttempt::Refused(claimed_user(&auth.scheme, auth.auth)))
             }
             (ResponseShape::Identity(Err(_)), _) => Some(ProofAttempt::Refused(None)),
-            // Once for each identity, because a client may prove the same one any number of times.
+            // Record each identity once, because a client may prove the same identity any number of times.
             (ResponseShape::Identity(Ok(())), _) => {
                 (self.known() > known).then_some(ProofAttempt::Accepted)
             }
@@ -564,7 +569,7 @@ fn set_watches(asked: SetWatches) -> (ResponseShape, SessionRequest) {
     (ResponseShape::Done, SessionRequest::SetWatches(asked))
 }
 
-/// Leaves out invalid paths, which name no znode and so never have an event.
+/// Converts a list of paths. Leaves out invalid paths, because they name no znode and no event can occur there.
 fn paths<'a, 'b: 'a>(list: impl Iterator<Item = &'a Path<'b>>) -> Vec<ZnodePath> {
     list.filter_map(|path| match path.0.as_ref() {
         "" => Some(ZnodePath::root()),
@@ -611,7 +616,7 @@ fn put_code(out: &mut Vec<u8>, xid: i32, zxid: i64, code: Code) -> Code {
     code
 }
 
-/// Encodes an error, and its reason for a client that reads one. Returns its code.
+/// Encodes an error code, and its reason if there is one for this client. Returns the code.
 fn put_refusal(
     out: &mut Vec<u8>,
     xid: i32,
@@ -642,5 +647,5 @@ fn put_response(
     });
 }
 
-/// Length of a frame's prefix and a reply's header.
+/// Length of a frame's length prefix and of a reply's header, in bytes.
 const REPLY_HEADER_BYTES: usize = LENGTH_BYTES + 16;

@@ -24,7 +24,7 @@ use crate::server::turn::Turn;
 use crate::server::unfinished::Share;
 use crate::server::{AuditEvent, Shared};
 
-/// Size of a read, in bytes. The buffer is on the stack, so thousands of idle connections need none.
+/// Size of a read, in bytes. The buffer is on the stack, so thousands of idle connections need no read buffers.
 const READ_BYTES: usize = 16 << 10;
 
 /// Serves a connection that has a session. Completes with the reason for closing it.
@@ -35,29 +35,32 @@ pub(super) struct ConnectionTask<'a, S> {
     connection: Connection,
     protocol: ProtocolState,
     messages: VecDeque<Message>,
-    /// Set while the next message waits for the log: the zxid that it reveals, and the future that completes when the
-    /// log has it.
+    /// Set while the next message waits for the log. Contains the zxid that the message reveals, and a future that
+    /// completes when the log has this zxid.
     blocked: Option<(Zxid, BoxFuture<Result<()>>)>,
     needs_flush: bool,
     next_turn: NextTurn,
-    /// True while answers to requests that fired events wait for the connections that send those events.
+    /// True while we hold back the answers to requests that fired events, so that other connections can send the events
+    /// first.
     yields_to_events: bool,
-    /// True once the server shuts down. We then read no more, and end when all requests are answered.
+    /// True once the server shuts down. We then read no more bytes, and close the connection when all requests are
+    /// answered.
     is_draining: bool,
     /// True once the client sends no more, or the connection has broken.
     is_read_closed: bool,
-    /// True once writing has failed. Earlier requests are still executed. They may be how an exiting process releases
-    /// its locks (invariant 7).
+    /// True once a write has failed. We still execute the requests that the client has sent, because an exiting process
+    /// may release its locks with them (invariant 7).
     has_write_failed: bool,
-    /// Unsent bytes that we last reported to the outbox. `None` if messages have been taken out since, which it counts
-    /// until the next report.
+    /// Number of unsent bytes that we last reported to the outbox. `None` if we have taken out messages after that
+    /// report. The outbox counts these messages until the next report.
     held_bytes: Option<usize>,
     unfinished: Share<'a>,
     penalty: Option<BoxFuture<()>>,
     pub(super) process: Option<Box<ProcessWatch>>,
-    /// True once the client's process has exited. What it sent is executed, and then its session ends.
+    /// True once the client's process has exited. We execute the requests that it has sent, and then end its session.
     has_process_exited: bool,
-    /// Time limit for proving an identity. `None` once one is proved, or if none is required.
+    /// Time limit for proving an identity. `None` once the client has proved an identity, or if the server requires no
+    /// proof.
     proof_deadline: Option<Pin<Box<Sleep>>>,
 }
 
@@ -93,7 +96,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Returns true if the time to prove an identity is over. Admits the connection once one is proved.
+    /// Admits the connection if the client has proved an identity. Returns true if the time for this proof is over.
     fn poll_proof_deadline(&mut self, context: &mut Context<'_>) -> bool {
         if self.protocol.is_admitted() && self.proof_deadline.take().is_some() {
             self.guard.admit();
@@ -102,16 +105,16 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         deadline.is_some_and(|deadline| deadline.as_mut().poll(context).is_ready())
     }
 
-    /// Reads once, if the protocol has room for more. Ready when bytes or the end of the stream have arrived.
+    /// Reads once, if the protocol has room for more bytes. Ready if bytes or the end of the stream have arrived.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        // No waker is needed here. The steps that make room again have registered their own.
+        // No waker is needed here, because the steps that will make room have registered it.
         if self.is_draining || self.is_read_closed || !self.protocol.has_room() {
             return Poll::Pending;
         }
         let mut buffer = [const { MaybeUninit::uninit() }; READ_BYTES];
         let mut buffer = ReadBuf::uninit(&mut buffer);
         let read = ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer));
-        // Treat a reset as an end of the stream. The requests before it are executed either way.
+        // Treat a reset like the end of the stream. In both cases we execute the requests that arrived before it.
         self.is_read_closed = read.is_err() || buffer.filled().is_empty();
         self.protocol.receive(buffer.filled());
         self.shared.busy_poll.arrived();
@@ -125,8 +128,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         turn: &mut Turn,
     ) -> Result<usize, CloseReason> {
         let clock = self.shared.clock();
-        // Submit leftover requests first, because requests are executed in order of arrival (rule 25). Only a turn's
-        // worth is in memory.
+        // Parse no further requests while earlier ones are not submitted, because requests are executed in order of
+        // arrival (rule 25). So no more parsed requests are in memory than fit into one turn.
         if self.protocol.asks().is_empty() {
             let parsed = self.protocol.parse_requests(clock.now(), turn);
             parsed.map_err(CloseReason::ProtocolViolation)?;
@@ -138,8 +141,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                 self.begin_penalty();
             }
         }
-        // A failed proof is the last request that is parsed. Do not submit it before its delay is over, so that its
-        // answer cannot leave earlier by any path.
+        // A failed proof is the last request that is parsed. Do not submit the parsed requests before the penalty's
+        // delay is over, so that the answer to the proof cannot leave earlier by any path.
         if self.penalty.is_some() {
             return Ok(0);
         }
@@ -148,8 +151,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             return Ok(0);
         }
         let mut count = 0;
-        // While the log has no room, we read no more, so the client waits instead of getting an error. If `submit`
-        // finds no room, loop once more so that `poll_room` registers the waker.
+        // While the log has no room, we submit no requests and read no more bytes, so the client waits instead of
+        // getting an error. If `submit` finds no room, call `poll_room` once more, so that it registers the waker.
         while self.connection.poll_room(context).is_ready() {
             count += self.connection.submit(asks);
             if !self.connection.waits_for_room() {
@@ -198,8 +201,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Holds back the pending answers, including the one to a failed proof. This makes guessing slow, and affects only
-    /// this connection.
+    /// Holds back all pending answers, including the answer to a failed proof. The delay makes guessing slow, and
+    /// affects only this connection.
     fn begin_penalty(&mut self) {
         let (address, now) = (self.guard.address(), self.shared.clock().now());
         if let Some(suppressed) = self.shared.table.log_throttle.failed_proof.allow(now) {
@@ -208,8 +211,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         self.penalty = Some(Box::pin(self.shared.penalty(address)));
     }
 
-    /// Waits while answers are held back. Discards further bytes, because nothing may follow a failed proof, and ends
-    /// when the client disconnects.
+    /// Ready when no answers are held back. Until then it discards the bytes that arrive, because no request may follow
+    /// a failed proof. Returns an error if the client disconnects.
     fn poll_penalty(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CloseReason>> {
         let Some(penalty) = &mut self.penalty else {
             return Poll::Ready(Ok(()));
@@ -228,8 +231,9 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Shuts down both directions when the client's process has exited. Bytes that it sent are still read. A child that
-    /// inherited the socket can neither send more nor keep the session.
+    /// Shuts down both directions of the socket when the client's process has exited. We still read the bytes that the
+    /// process has sent. A child process that inherited the socket can no longer send requests, so it cannot keep the
+    /// session alive.
     fn poll_process(&mut self, context: &mut Context<'_>) {
         let watch = self.process.as_ref();
         if !watch.is_some_and(|watch| watch.poll_exit(context).is_ready()) {
@@ -242,7 +246,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Leaves the session behind, or ends it if its process has exited.
+    /// Called when the connection ends. Ends the session if the client's process has exited. Otherwise leaves the
+    /// session in the store, and keeps watching the process if it is watched.
     fn leave_session(&mut self) {
         if self.has_process_exited {
             self.connection.end_exited();
@@ -255,14 +260,16 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
 
     /// Encodes the messages that may be sent now. Ready if there were any.
     fn poll_encode(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, CloseReason>> {
-        // Register first, or a message that arrives in between would wake no task.
+        // Register the waker before looking into the outbox. Otherwise a message that arrives in between would not wake
+        // this task.
         self.connection.outbox().register(context.waker());
-        // A session that has moved or expired answers nothing more over this connection (rules 11 and 12).
+        // If the session has expired or moved to another connection, this connection sends no more answers (rules 11
+        // and 12).
         if let Some(ending) = self.connection.outbox().is_cut() {
             return Poll::Ready(Err(CloseReason::Session(ending)));
         }
         let mut has_encoded = false;
-        // The rest stays in the outbox, where it counts against the client's limit.
+        // Messages without room stay in the outbox, where they count towards the client's limit of unread bytes.
         while self.protocol.room() > 0 {
             let (room, connection) = (self.protocol.room(), &self.connection);
             let taken = connection.outbox().take(
@@ -282,7 +289,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                 Taken::Some => {}
                 Taken::Nothing => break,
                 Taken::Held(bound) => {
-                    // All later messages wait as well, because a session sees one order (invariant 13).
+                    // All later messages must wait behind this one, because a session sees changes in one order
+                    // (invariant 13).
                     if poll_durable(&mut self.blocked, &self.connection, bound, context)? {
                         continue;
                     }
@@ -319,7 +327,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             self.needs_flush = false;
             return Poll::Ready(());
         }
-        // Make room for the answers to requests that are still executed.
+        // The client receives no more answers. Discard them to make room for the answers to the requests that are still
+        // executed.
         if self.has_write_failed && !self.protocol.outgoing().is_empty() {
             self.protocol.drop_outgoing();
             return Poll::Ready(());
@@ -338,7 +347,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             Poll::Ready(CloseRequest::Evicted) if !self.protocol.is_admitted() => {
                 return Some(CloseReason::Unproven);
             }
-            // Admitted since the request, so it may no longer be evicted.
+            // The connection was admitted after its eviction was requested, so it must not be evicted any more.
             Poll::Ready(CloseRequest::Evicted) | Poll::Pending => {}
         }
         None
@@ -346,17 +355,18 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
 
     /// Takes each of the four steps once. Returns true if any of them made progress, or more can be done immediately.
     ///
-    /// Reading comes first, so that new requests are answered in the same turn and in one write. If they fired events,
-    /// the turn ends before it answers, because the next holder of a lock waits for its event. The former holder waits
-    /// for nothing.
+    /// We read first, so that requests that have just arrived are answered in the same turn and in one write. If these
+    /// requests fired events, the turn ends before we answer them. The next holder of a lock waits for its event, while
+    /// the former holder needs no fast answer.
     fn advance(&mut self, context: &mut Context<'_>, turn: &mut Turn) -> Result<bool, CloseReason> {
-        // A removed user's requests must not be executed.
+        // The requests of a user who was removed must not be executed.
         if !self.protocol.renew(&self.shared.access) {
             self.record_removed_identity();
             return Err(CloseReason::IdentityRemoved);
         }
         let (mut is_drained, mut has_read, mut count) = (false, false, 0);
-        // Start the turn after that with the answers. A client whose every request fires an event must get them, too.
+        // If the last turn ended early for events, send its answers before reading again. Otherwise a client whose
+        // every request fires an event would never get an answer.
         let answers_only = std::mem::take(&mut self.yields_to_events);
         if !answers_only {
             let has_room = self.protocol.has_room();
@@ -374,7 +384,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             return Err(CloseReason::Client);
         }
         let has_more = self.protocol.has_more();
-        // Answer every request that had arrived, or the client would not know whether it was executed.
+        // At a shutdown, answer every request that has arrived before closing. Otherwise the client would not know
+        // whether its request was executed.
         if self.is_draining
             && !has_more
             && self.protocol.asks().is_empty()
@@ -382,14 +393,15 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         {
             return Err(CloseReason::Shutdown);
         }
-        // Run again after an answers-only turn, because no step has registered for reading yet.
+        // Run again after an answers-only turn, because `poll_read` has not run and has registered no waker.
         Ok(answers_only || has_read || count > 0 || has_encoded || has_sent || has_more)
     }
 
     /// Returns true if the client has disconnected and all its requests have been executed. `is_drained` is true if a
     /// read just now found nothing.
     fn is_client_gone(&self, is_drained: bool) -> bool {
-        // Read a broken connection to its end, too. The last requests of a process that exits may delete its locks.
+        // Even if writing has failed, read until no bytes are left. The last requests of a process that exits may
+        // delete its locks.
         let is_over = match self.has_write_failed {
             true => is_drained,
             false => self.is_read_closed && self.protocol.is_idle(),
@@ -412,12 +424,13 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             }
             match self.advance(context, &mut turn) {
                 Ok(true) if self.yields_to_events => {
-                    // Not `yield_turn`. This task only has to run after the woken ones.
+                    // `yield_turn` is not needed here, because this task only has to run after the tasks that were
+                    // woken.
                     context.waker().wake_by_ref();
                     return None;
                 }
                 Ok(true) => {}
-                // Poll a new penalty once, or nothing would wake the task when it ends.
+                // A penalty has just started. Poll it in the next iteration, so that it wakes the task when it ends.
                 Ok(false) if self.penalty.is_some() => {}
                 Ok(false) => {
                     self.shared.turn_length.served_all(&turn);
@@ -426,8 +439,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                 }
                 Err(close) => return Some(close),
             }
-            // Requests are left over if their answers have no room or they are too much work for one turn. Let the
-            // others run first, so that no client can stall them (invariant 15).
+            // Requests are left over if there is no room for their answers or if they are too much work for one turn.
+            // Let other connections run before continuing, so that no client can stall them (invariant 15).
             if turn.is_over() || !self.protocol.asks().is_empty() {
                 drop(permit);
                 self.shared.turn_length.spend();
@@ -441,7 +454,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Waits for the next turn. Ready with the permit, if this is a further turn.
+    /// Ready when the next turn may start. Returns a permit if the last turn ended with work left over.
     fn poll_next_turn(&mut self, context: &mut Context<'_>) -> Poll<Option<OwnedSemaphorePermit>> {
         match std::mem::replace(&mut self.next_turn, NextTurn::Free) {
             NextTurn::Free => Poll::Ready(None),
@@ -459,18 +472,21 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// If the store asks before it expires the session, confirms that none of the client's bytes are unread. A session
-    /// must not expire while its client's requests wait in the server's socket (rule 14).
+    /// Before the store expires a session, it asks the connection for signs of life. If it has asked and no bytes of
+    /// the client are unread, this ends the session. A session must not expire while requests of its client wait in the
+    /// server's socket (rule 14).
     ///
-    /// Called only after a turn without progress, so requests that were read have touched the session already.
+    /// Call this only after a turn without progress. All requests that were read have then been submitted and have
+    /// touched the session.
     fn report_silence(&self) {
         if !self.connection.outbox().is_asked_for_signs() {
             return;
         }
         let is_unread = match self.protocol.has_room() {
             true => self.stream.is_readable(),
-            // We do not read. If answers wait for the log, the server is late. Otherwise the client is silent. Requests
-            // that wait for room in the log have touched the session already.
+            // We do not read at the moment, so look for the reason. If answers wait for the log, the server is late,
+            // and the session must not expire. Otherwise the client is silent. Requests that wait for room in the log
+            // have touched the session already.
             false => self.blocked.is_some(),
         };
         if !is_unread {
@@ -486,8 +502,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                 tracing::warn!(%address, bytes, limit, suppressed, "reply too large");
             }
         }
-        // Until this report, the outbox counts messages that were taken out, so the sum over all clients misses none. A
-        // poll that changed nothing does not take its lock.
+        // The outbox counts the messages that we have taken out until this report, so the sum over all clients misses
+        // none of them. Report only a changed number, because a report takes the outbox's lock.
         let blocked = self.protocol.held_bytes();
         if self.held_bytes.replace(blocked) != Some(blocked) {
             self.connection.outbox().set_beside(blocked);
@@ -499,29 +515,31 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
 
 enum NextTurn {
     Free,
-    /// The last turn ended early. The next one waits for a permit, in the order in which turns ended.
+    /// The last turn ended with work left over. The next turn waits for a permit. Connections get permits in the order
+    /// in which their turns ended.
     Queued(BoxFuture<OwnedSemaphorePermit>),
-    /// It starts after the other ready tasks have run.
+    /// The next turn has its permit, and starts after the other ready tasks have run.
     Permitted(OwnedSemaphorePermit),
 }
 
-/// Schedules the task behind all ready tasks, and after the runtime has polled its sockets.
+/// Schedules the current task behind all ready tasks. It runs after the runtime has polled its sockets.
 ///
-/// `wake_by_ref` is not enough, because tokio polls a task that wakes itself about sixty times before it looks at its
+/// `wake_by_ref` is not enough, because tokio polls a task that wakes itself about sixty times before it polls the
 /// sockets.
 fn yield_turn(context: &mut Context<'_>) {
-    // The first poll hands the waker to the runtime, so the future is not needed after it.
+    // The first poll hands the waker to the runtime. After that the future is no longer needed.
     let _ = pin!(tokio::task::yield_now()).poll(context);
 }
 
-/// Returns true if a message that reveals `bound` may be sent now. If not, the task is woken when it may.
+/// Returns true if a message that reveals `bound` may be sent now. Otherwise registers the task's waker.
 fn poll_durable(
     blocked: &mut Option<(Zxid, BoxFuture<Result<()>>)>,
     connection: &Connection,
     bound: Zxid,
     context: &mut Context<'_>,
 ) -> Result<bool, CloseReason> {
-    // Keep the future between polls. A new one each time would queue behind all others at the barrier.
+    // Keep the future between polls. If each poll created a new future, this task would always be last in the queue of
+    // the tasks that wait for the log.
     let is_new = blocked.as_ref().is_none_or(|(to, _)| *to != bound);
     if is_new {
         *blocked = Some((bound, connection.passage(bound)));
@@ -533,7 +551,7 @@ fn poll_durable(
         Poll::Pending => Ok(false),
         Poll::Ready(passed) => {
             *blocked = None;
-            // The log has failed, so the message must never leave (invariant 12).
+            // The log has failed, so the message must never be sent (invariant 12).
             passed.map_err(|_| CloseReason::Session(Ending::Stopped))?;
             Ok(true)
         }
@@ -550,12 +568,13 @@ impl<S: Transport> Future for ConnectionTask<'_, S> {
             None => this.poll_turn(context),
             close => close,
         };
-        // Check after the turn, so that a proof that arrived in time counts even if this task was polled late.
+        // Check the deadline after the turn, so that a proof that arrived in time is accepted even if this task was
+        // polled late.
         let close = match close {
             None if this.poll_proof_deadline(context) => Some(CloseReason::Unproven),
             close => close,
         };
-        // Report before the outcome, so that the last turn's figures are not lost.
+        // Update the statistics before the task completes, so that the figures of the last turn are not lost.
         this.update_statistics();
         match close {
             None => Poll::Pending,
