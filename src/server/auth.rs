@@ -1,7 +1,8 @@
-//! Authentication: [`Policy`] decides which proofs of identity count, [`Admission`] keeps the identities of one client,
-//! and [`Penalties`] delays the answers to wrong proofs to make guessing slow.
+//! Authentication: [`Policy`] decides which proofs of identity are accepted, [`Admission`] keeps the identities of one
+//! client, and [`Penalties`] delays the answers to wrong proofs to make guessing slow.
 //!
-//! Authorization is the core's job. It checks access control lists alike for every client (invariant 14).
+//! Authorization is done by the core, which checks access control lists in the same way for every client (invariant
+//! 14).
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -18,10 +19,10 @@ use crate::wire::admin::Whitelist;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Policy {
-    /// Grows with each replacement.
+    /// Number of times that the policy was replaced.
     pub(super) generation: u64,
     pub(super) requires_auth: bool,
-    /// Users whose digests are accepted. If empty, any digest is, as in ZooKeeper.
+    /// Users whose digests are accepted. If empty, any digest is accepted, as in ZooKeeper.
     pub(super) users: Vec<Identity>,
     pub(super) superuser: Option<Identity>,
     pub(super) words: Whitelist,
@@ -40,7 +41,7 @@ impl Policy {
 pub(super) struct Admission {
     policy: Arc<Policy>,
     is_proven: bool,
-    /// The same identities as the store has of this connection, under the same limits.
+    /// The client's identities. The store keeps the same identities for this connection, under the same limits.
     identities: Identities,
     /// The answer to whoAmI.
     who_am_i: Arc<[(String, String)]>,
@@ -77,8 +78,8 @@ impl Admission {
         Ok(())
     }
 
-    /// Judges the client by the rules in force. Returns false if one of its identities was removed or is no longer the
-    /// super user.
+    /// Applies the current policy to the client. Returns false if the policy accepts one of the client's identities no
+    /// longer, or if one of them was the super user and is not any more.
     pub(super) fn renew(&mut self, access: &Access) -> bool {
         if access.is_current(self.policy.generation) {
             return true;
@@ -109,7 +110,7 @@ impl Admission {
     }
 
     pub(super) fn prove(&mut self, scheme: &str, secret: &[u8]) -> Proof {
-        // As in ZooKeeper, the address is known from the connection and the packet's text is ignored.
+        // As in ZooKeeper, the server takes the address from the connection and ignores the text of the packet.
         if scheme == "ip" {
             return Proof::Known;
         }
@@ -129,8 +130,9 @@ impl Admission {
 
 /// Failed proofs of identity, counted by network.
 ///
-/// A penalty delays only the failed answer and its connection, not other clients behind the same address. The table has
-/// a fixed size, so it cannot be filled. Networks may share a slot by chance, which can only lengthen a penalty.
+/// A penalty delays only the failed answer and its connection, not other clients with the same address. The table has a
+/// fixed size, so attackers cannot fill the memory. If two networks share a slot by chance, their penalties can only
+/// become longer.
 #[derive(Debug)]
 pub(super) struct Penalties {
     slots: Mutex<Vec<Failures>>,
@@ -144,13 +146,13 @@ struct Failures {
     last: BootInstant,
 }
 
-/// About 64 KiB of slots, so few networks share one.
+/// Number of slots, about 64 KiB. With so many slots, few networks share one.
 const SLOTS: usize = 4_096;
 
-/// Doubles with each further failure.
+/// Delay of the first failure's answer. Each further failure doubles the delay.
 const FIRST_PENALTY: Duration = Duration::from_millis(100);
 
-/// The longest penalty is 3.2 s, which leaves enough time for a handshake.
+/// Limit of doublings. The longest penalty is 3.2 s, which leaves enough time for a handshake.
 const DOUBLINGS: u32 = 5;
 
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
@@ -165,7 +167,7 @@ impl Default for Penalties {
 }
 
 impl Penalties {
-    /// Counts a failure, and returns the delay of its answer.
+    /// Counts a failure. Returns the time by which its answer must be delayed.
     pub(super) fn add(&self, address: PeerAddress, now: BootInstant) -> Duration {
         let slot = self.hasher.hash_one(address.network()) as usize % SLOTS;
         let failures = &mut self.slots.lock()[slot];
@@ -173,7 +175,7 @@ impl Penalties {
             failures.count = 0;
         }
         let doublings = failures.count.min(DOUBLINGS);
-        // Capped to prevent overflow.
+        // Store the limited number, so that the count cannot overflow.
         *failures = Failures {
             count: doublings + 1,
             last: now,

@@ -1,13 +1,13 @@
 //! [`BusyPoll`]: keeps a thread of the runtime awake between requests that follow each other closely.
 //!
-//! A hand-over is a chain of single messages. On an idle machine each message finds its receiver's core asleep, and the
-//! wake-up takes longer than all the work (40 to 50 µs on a virtual machine). So the runtime's thread polls its sockets
-//! for a while before it sleeps.
+//! Passing a lock to the next client is a chain of single messages. On an idle machine, the core of each message's
+//! receiver is asleep, and its wake-up takes longer than all the work (40 to 50 µs on a virtual machine). So the
+//! runtime's thread polls its sockets for a while before it sleeps.
 //!
-//! Polling costs a core's time, so it adapts like KVM's halt polling. The window is zero after a pause that was too
-//! long to poll through, and doubles with each shorter pause. A server with few requests never polls, and one useless
-//! poll ends the polling. Each turn also offers the core to other programs. If one uses it for long, polling stops for
-//! a while.
+//! Polling uses a core, so the time of polling adapts like KVM's halt polling. This window becomes zero after a pause
+//! that was longer than the limit, and doubles with each shorter pause. So a server with few requests never polls, and
+//! a server stops polling after one window without requests. Between polls the thread offers the core to other
+//! programs. If another program uses the core for long, polling stops for a while.
 //!
 //! <https://docs.kernel.org/virt/kvm/halt-polling.html>
 
@@ -19,17 +19,17 @@ use tokio::task::yield_now;
 
 #[derive(Debug)]
 pub(super) struct BusyPoll {
-    /// Longest window. Zero disables polling.
+    /// Longest polling window. Zero disables polling.
     limit: Duration,
     /// Number of reads that returned bytes.
     arrivals: AtomicU64,
-    /// True while the task waits for an arrival. Only a hint, because an arrival just before it is set goes unnoticed,
-    /// which costs a sleep.
+    /// True while the polling task waits for an arrival. This is only a hint. If bytes arrive just before the flag is
+    /// set, the task does not notice them and sleeps until the next arrival.
     is_parked: AtomicBool,
     wake: Notify,
 }
 
-/// A longer window would keep a core busy through the pauses of people, not of programs.
+/// Upper bound of the limit. A longer window would keep a core busy during the pauses between a person's actions.
 const MAX_LIMIT: Duration = Duration::from_millis(10);
 
 impl BusyPoll {
@@ -79,7 +79,7 @@ impl BusyPoll {
         let mut last = Instant::now();
         let mut now = last;
         while now - last < window {
-            // The client whose next request we poll for may be waiting for this core.
+            // Let other programs run. The client whose next request we poll for may be waiting for this core.
             std::thread::yield_now();
             let yielded = Instant::now();
             if yielded - now > CONTENDED {
@@ -104,11 +104,12 @@ enum PollEnd {
     Contended,
 }
 
-/// A yield of the core that takes longer has let a program run that computes. A client that answers is done sooner.
+/// If yielding the core takes longer than this, another program has used the core to compute. A client that only
+/// answers uses the core for less time.
 const CONTENDED: Duration = Duration::from_millis(1);
 
-/// Time without polling after such a yield. A computing program keeps the core for some milliseconds, so polling takes
-/// at most a few percent of its time.
+/// Time without polling after a yield that took longer than [`CONTENDED`]. A computing program keeps the core for some
+/// milliseconds, so polling takes at most a few percent of the program's time.
 const BACKOFF: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -119,7 +120,7 @@ struct Window {
 }
 
 impl Window {
-    /// The first window is this fraction of the limit.
+    /// The first window is the limit divided by this number.
     const FIRST: u32 = 8;
 
     fn new(limit: Duration) -> Self {
@@ -134,7 +135,7 @@ impl Window {
         self.resumes = Some(now + BACKOFF);
     }
 
-    /// Adapts to the time between the last two arrivals.
+    /// Adapts the window to the time between the last two arrivals.
     fn paused(&mut self, pause: Duration, now: Instant) {
         let may_poll = self.resumes.is_none_or(|resumes| now >= resumes);
         self.length = match may_poll && pause <= self.limit {
@@ -213,7 +214,8 @@ mod tests {
 
     #[test]
     fn a_server_with_requests_polls_until_they_stop() {
-        // The pauses are real time, and this test may be suspended for longer than any limit. It then tries again.
+        // The pauses are real time, and this test may be suspended for longer than any limit. In that case it tries
+        // again.
         let polling = BusyPoll::new(MAX_LIMIT);
         let mut task = pin!(polling.run());
         let mut is_polling = turn(task.as_mut());

@@ -24,7 +24,8 @@ use crate::runtime::clock::{BootInstant, Clock};
 
 /// Live connections of a server, and the limits for new ones.
 ///
-/// Locked when a connection arrives, is admitted or leaves, and by four-letter words, but never for a request.
+/// The table is locked when a connection arrives, is admitted or leaves, and by four-letter words, but never for a
+/// request.
 #[derive(Debug)]
 pub(super) struct ConnectionTable {
     clock: Clock,
@@ -40,10 +41,11 @@ pub(super) struct ConnectionTable {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableLimits {
     pub(super) connections: usize,
-    /// Connections from one address. For IPv6 that means one network, for a Unix socket one user.
+    /// Limit of connections from one IPv4 address, one IPv6 network or one user of the Unix socket.
     pub(super) per_address: usize,
-    /// Half-open connections, which lack a session or the required proof of identity. One more evicts the oldest of the
-    /// network that has most of them. At most half of all connections, so that silent ones cannot keep all others out.
+    /// Limit of half-open connections, which lack a session or the required proof of identity. When a new connection
+    /// exceeds the limit, the oldest half-open connection of the network that has the most of them is evicted. At most
+    /// half of all connections, so that silent clients cannot keep out all others.
     pub(super) half_open: usize,
 }
 
@@ -84,14 +86,14 @@ macro_rules! counts {
 
 counts! {
     Entered,
-    /// Too many in total.
+    /// Connections refused because there were too many in total.
     RefusedConnections,
-    /// Too many from their address.
+    /// Connections refused because there were too many from their address.
     RefusedPerAddress,
     Evicted,
-    /// No session in time.
+    /// Connections that did not open a session in time.
     HandshakeTimedOut,
-    /// Refused or malformed.
+    /// Handshakes that were refused or malformed.
     HandshakeFailed,
     /// Sessions opened or reattached.
     Handshake,
@@ -103,7 +105,7 @@ counts! {
     NotRead,
     SessionOverLimit,
     SessionDiskFull,
-    /// Refused for another reason, such as a failed disk.
+    /// Sessions refused for another reason, such as a failed disk.
     SessionFailed,
     SessionDraining,
 }
@@ -116,7 +118,7 @@ pub(super) struct Transports {
     pub(super) unix: u64,
 }
 
-/// Dropping it removes the entry.
+/// Handle of a connection in the table. Dropping it removes the connection's entry.
 #[derive(Debug)]
 pub(super) struct ConnectionGuard {
     table: Arc<ConnectionTable>,
@@ -160,7 +162,8 @@ impl ConnectionTable {
         let entry = state.insert(address, unix_ms);
         drop(state);
         self.count(Count::Entered);
-        // The victim closes itself when polled. Until then it counts as a connection, but no longer as half-open.
+        // The victim closes its connection when its task is next polled. Until then the victim counts as a connection,
+        // but no longer as half open.
         if let Some(victim) = evicted {
             self.count(Count::Evicted);
             victim.request_close(CloseRequest::Evicted);
@@ -268,7 +271,7 @@ impl ConnectionTable {
     /// Refuses all further connections, and asks all present ones to close.
     pub(super) fn close(&self, why: CloseRequest) {
         let mut state = self.state.lock();
-        // Under the same lock as the list, so that every connection is either in the list or refused.
+        // Set the flag and list the connections under one lock, so that every connection is either listed or refused.
         state.is_closed = true;
         let entries = state.each();
         drop(state);
@@ -294,7 +297,8 @@ impl ConnectionTable {
     }
 
     fn remove(&self, entry: &ConnectionEntry) {
-        // One lock for both, so that a reader of the traffic counts each connection exactly once.
+        // Remove the connection and add its traffic to the sum under one lock, so that a reader of the traffic counts
+        // each connection exactly once.
         let mut state = self.state.lock();
         state.entries.remove(entry.slot);
         state.leave_half_open(entry);
@@ -309,7 +313,7 @@ impl ConnectionTable {
             }
         }
         if state.entries.is_empty() {
-            // A waiter takes the lock first, so wake it without.
+            // Release the lock before waking the waiters, because each of them takes the lock first.
             drop(state);
             self.emptied.notify_waiters();
         }

@@ -38,16 +38,18 @@ impl Drain {
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Server {
-    /// Opens no more sessions from now on. Returns true unless the server was draining already.
+    /// Starts a drain. From now on the server opens no more sessions. Returns true unless the server was draining
+    /// already.
     ///
-    /// A client that asks for a session is disconnected and tries the next server of its list. Existing sessions are
-    /// served, even after a reconnection, so that holders and waiters can finish.
+    /// The server disconnects a client that asks for a new session, and the client tries the next server of its list.
+    /// Existing sessions are still served, even if they reconnect, so that holders and waiters of locks can finish.
     /// [`ServerMonitor::check_ready`](super::ServerMonitor::check_ready) returns
     /// [`Draining`](super::NotReady::Draining).
     pub fn drain(&self) -> bool {
         let drain = &self.shared.drain;
         let is_new = !drain.is_on.swap(true, Ordering::AcqRel);
-        // Wakes handshakes that wait for a store which admits no sessions yet.
+        // Wake the handshakes that still wait for a session, because the store admits no sessions yet. They must be
+        // refused now.
         drain.begun.notify_waiters();
         is_new
     }
@@ -62,16 +64,16 @@ impl Server {
         self.shared.drain.is_on()
     }
 
-    /// Waits until the server drains and its store has no session left. It can then be shut down without any client
-    /// losing anything.
+    /// Waits until the server drains and its store has no session left. After that, no client loses anything if the
+    /// server is shut down.
     ///
     /// Cancel safe.
     pub async fn drained(&self) {
         self.drained_to(0).await;
     }
 
-    /// Waits until the server drains and its store has at most this number of sessions. These are usually sessions of
-    /// the server's own process, which ends them itself.
+    /// Waits until the server drains and its store has at most this number of sessions. The remaining sessions are
+    /// usually sessions of the server's own process, which ends them itself.
     ///
     /// Cancel safe.
     pub async fn drained_to(&self, sessions: usize) {

@@ -19,7 +19,7 @@ pub enum ServerError {
         /// The address.
         address: SocketAddr,
     },
-    /// The limit of a frame's length is outside the range of requests that a store can keep.
+    /// The limit of a frame's length is outside the range of lengths that the server accepts.
     #[error(
         "a limit of {bytes} bytes for a frame is out of range: expected {} to {}, the largest request that a store can keep",
         .expected.start(), .expected.end()

@@ -1,7 +1,7 @@
 //! The first frame of a connection: a four-letter word, or a handshake that opens a session or reattaches to one.
 //!
-//! Until it is done, the client has proved nothing. It gets no memory beyond one small frame, and only the place of a
-//! half-open connection, which newer ones may evict (invariant 14).
+//! Until the handshake is done, the client has proved nothing. So the client gets memory for only one small frame, and
+//! its connection is half open, which means that newer connections may evict it (invariant 14).
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -54,7 +54,8 @@ pub(super) enum HandshakeError {
 
 const READ_BYTES: usize = 1024;
 
-/// Clients send 45 bytes, or 44 before version 3.4. They get no more memory before they have a session.
+/// Limit of the length of a handshake, in bytes. Clients send 45 bytes, or 44 before version 3.4 of ZooKeeper. A client
+/// gets no more memory than this before it has a session.
 pub(super) const MAX_HANDSHAKE_BYTES: usize = 1024;
 
 /// Reads the first frame, and answers it if it is a handshake. `is_proven` is true if the client has proved an identity
@@ -70,7 +71,8 @@ where
 {
     let mut frames = Frames::new(MAX_HANDSHAKE_BYTES);
     let request = loop {
-        // Check for a word first. Read as a length, its letters are above any limit.
+        // Check for a four-letter word first. If we read its letters as the length of a frame, the length would exceed
+        // any limit.
         let first = frames.word();
         if let Some(word) = first.and_then(Word::parse) {
             return Ok(HandshakeOutcome::Word(word));
@@ -101,7 +103,7 @@ where
     put_frame(&mut out, |to| match &answer {
         Ok(connection) => {
             request.response(connection, &connection.password()).put(to);
-            // Only a client that sent its own `readOnly` expects more after the last field.
+            // Only a client that sent the field `readOnly` expects more fields at the end of the response.
             if request.version != 0 && request.read_only.is_some() {
                 let frame_bytes = i32::try_from(shared.limits.frame_bytes).unwrap_or(i32::MAX);
                 ServerLimits { frame_bytes }.put(to);
@@ -114,7 +116,8 @@ where
             let process = watch_process(stream, shared, &connection, &request, guard.address())?;
             let recorded = connection.end_with(process.as_ref().map(|watch| watch.process()));
             recorded.await.map_err(|error| refuse(&error, shared))?;
-            // A client that has the response must find its session in `cons` and `mntr`, so record first.
+            // Record the session before sending the response. A client that has the response must find its session in
+            // `cons` and `mntr`.
             guard.record_traffic(&traffic_of(&request, out.len(), since, shared));
             guard.session_opened(connection.id(), connection.timeout());
             let sent = stream.write_all(&out).await;
@@ -145,7 +148,8 @@ where
     }
 }
 
-/// Returns true for the start of an HTTP request. Read as a length it is too large for a handshake.
+/// Returns true if the bytes are the start of an HTTP request. Read as the length of a frame, they are too large for a
+/// handshake.
 fn is_http(first: [u8; LENGTH_BYTES]) -> bool {
     const METHODS: [&[u8; LENGTH_BYTES]; 9] = [
         b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"PATC", b"OPTI", b"CONN", b"TRAC",
@@ -183,8 +187,8 @@ fn traffic_of(
 
 /// Waits for the outcome, unless the client disconnects first.
 ///
-/// A restarted store may admit no session for a while. If the client gives up and connects again, this old handshake
-/// must not take the session away from the new connection.
+/// After a restart, the store may open and reattach no session for a while. If the client gives up and connects again
+/// in the meantime, this old handshake must not take the session away from the new connection.
 async fn unless_disconnected(
     stream: &mut impl Transport,
     frames: &mut Frames,
@@ -192,15 +196,16 @@ async fn unless_disconnected(
 ) -> Result<Connection, HandshakeError> {
     let mut entering = pin!(entering);
     poll_fn(|context| {
-        // Poll the socket first, because the session of a client that has disconnected must not be opened or taken.
-        // Keep bytes after the handshake up to a limit.
+        // Poll the socket first. If the client has disconnected, we must not open a session for it or reattach it to
+        // its session. Keep the bytes that arrive after the handshake, up to a limit.
         while frames.waiting_bytes() < READ_BYTES {
             let mut bytes = [0; READ_BYTES];
             let mut buffer = ReadBuf::new(&mut bytes);
             match Pin::new(&mut *stream).poll_read(context, &mut buffer) {
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => frames.push(buffer.filled()),
                 Poll::Ready(_) => return Poll::Ready(Err(HandshakeError::Disconnected)),
-                // The runtime has not polled this new socket yet, and its client may already have closed it.
+                // The runtime has not polled this new socket yet. Poll again, because the client may already have
+                // closed it.
                 Poll::Pending if stream.is_readable() => {
                     context.waker().wake_by_ref();
                     return Poll::Pending;
@@ -220,7 +225,8 @@ struct SessionRequest {
     session: SessionId,
     password: Option<[u8; 16]>,
     read_only: Option<bool>,
-    /// Version of our protocol extension. 0 for other clients, which refuse any other answer.
+    /// Version of Lockkeeper's protocol extension that the client speaks. 0 for other clients, which accept only a
+    /// response with version 0.
     version: i32,
     process: Option<ProcessIdentity>,
 }
@@ -269,7 +275,8 @@ async fn open_session(
     is_proven: bool,
 ) -> Result<Connection, HandshakeError> {
     let limit = shared.limits.outgoing_bytes;
-    // Otherwise the client would read older data than it has seen, and its watches would miss changes (rule 13).
+    // Refuse a client that has seen a later zxid than the store has. It would read older data than it has seen before,
+    // and its watches would miss changes (rule 13).
     if request.seen > shared.remote.last_zxid() {
         return Err(HandshakeError::AheadOfStore);
     }
@@ -277,7 +284,8 @@ async fn open_session(
     if request.session == SessionId(0) {
         let needs_proof = shared.access.policy().requires_auth && !is_proven;
         let remote = shared.remote.clone().requiring_proof(needs_proof);
-        // Check the drain first. A later session could keep the server from ending.
+        // `run_until_closed` checks for a drain before it opens the session. A session that is opened after the start
+        // of the drain could keep the server from ending.
         let opened = remote.open(request.timeout, limit);
         return match run_until_closed(shared.drain.begun(), opened).await {
             Some(opened) => opened.map_err(full),
@@ -287,7 +295,7 @@ async fn open_session(
             }
         };
     }
-    // A password of another length is as wrong as zeros, which no session has.
+    // A password of another length is wrong, so replace it with zeros, which no session has.
     let password = request.password.unwrap_or_default();
     let found = shared
         .remote
@@ -296,8 +304,8 @@ async fn open_session(
     let found = found.map_err(full)?;
     if found.as_ref().err() == Some(&ReattachError::WrongPassword) {
         report_wrong_password(request.session, address, shared);
-        // The delay reveals that the session exists, but ids are no secret. Answer the client of an expired session
-        // immediately, so that it can open a new one.
+        // Delay only the answer to a wrong password. The delay reveals that the session exists, but session ids are no
+        // secret. The client of an expired session gets its answer immediately, so that it can open a new session.
         shared.penalty(address).await;
     }
     found.map_err(|_| HandshakeError::NoSession)
@@ -316,7 +324,8 @@ fn refuse(error: &Error, shared: &Shared) -> HandshakeError {
     HandshakeError::Full
 }
 
-/// Watches the client's process, if it is the one at the other end of the socket. Ends the session if it has exited.
+/// Watches the client's process, if the process that the client states is at the other end of the socket. If this
+/// process has exited, ends the session and returns an error.
 fn watch_process(
     stream: &impl Transport,
     shared: &Shared,
@@ -344,7 +353,8 @@ fn watch_process(
     }
 }
 
-/// Called before the answer's delay, in which the client may disconnect.
+/// Counts, records and logs a wrong password. Call this before the answer's delay, because the client may disconnect
+/// during the delay.
 fn report_wrong_password(session: SessionId, address: PeerAddress, shared: &Shared) {
     shared.table.count(Count::WrongPassword);
     shared

@@ -14,17 +14,18 @@ use super::peer::{Credentials, PeerAddress};
 use super::{ServerError, Shared};
 use crate::model::identity::Identity;
 
-/// Connections that the kernel queues. After a restart all clients connect at the same time.
+/// Limit of the connections that the kernel queues. It is high, because after a restart all clients connect at the same
+/// time.
 pub(super) const BACKLOG: u32 = 4_096;
 
-/// Port 0 takes any free port, so this returns the actual address as well.
+/// Listens on an address. Returns the actual address too, because port 0 takes any free port.
 pub(super) fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServerError> {
     let listening = || {
         let socket = match address {
             SocketAddr::V4(_) => TcpSocket::new_v4()?,
             SocketAddr::V6(_) => TcpSocket::new_v6()?,
         };
-        // Do not wait until our predecessor's connections have left TIME_WAIT.
+        // Start even while connections of an earlier server are in TIME_WAIT.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         let listener = socket.listen(BACKLOG)?;
@@ -37,8 +38,8 @@ pub(super) fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), S
     })
 }
 
-/// Pause after a failed accept, usually for lack of file descriptors. Without it this would be a busy loop, because the
-/// error returns immediately.
+/// Pause after a failed accept, usually for lack of file descriptors. Accept returns the error immediately, so without
+/// a pause the loop would keep a core busy.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 pub(super) enum Listener {
@@ -93,15 +94,16 @@ fn start(stream: TcpStream, address: SocketAddr, shared: &Arc<Shared>, kind: &Li
 }
 
 fn start_unix(stream: UnixStream, shared: &Arc<Shared>) {
-    // Every connected Unix socket has credentials. Without a user no limit would apply.
+    // Refuse a connection without credentials, because limits apply to its user. Every connected Unix socket has
+    // credentials.
     let Ok(peer) = stream.peer_cred() else { return };
     let address = PeerAddress::Unix(Credentials {
         uid: peer.uid(),
-        // 0 is a process in a pid namespace that ours does not contain.
+        // The kernel reports 0 for a process in a pid namespace that ours does not contain.
         pid: peer.pid().filter(|pid| *pid > 0),
     });
-    // The kernel vouches for the user and the file's mode lets it in, so this counts as a proof. Users unknown here
-    // share one id, which proves nothing.
+    // The kernel vouches for the user, and the file's permissions have let the user connect, so the user id is a proof
+    // of identity. All users who are unknown in our user namespace share one id, so this id is no proof.
     let identity = (peer.uid() != UNKNOWN_USER).then(|| Identity::uid(peer.uid()));
     if let Some((guard, deadline)) = enter(address, shared) {
         tokio::spawn(serve(stream, guard, shared.clone(), deadline, identity));
@@ -115,7 +117,7 @@ const UNKNOWN_USER: u32 = 65_534;
 pub(super) fn enter(address: PeerAddress, shared: &Shared) -> Option<(ConnectionGuard, Instant)> {
     match shared.table.enter(address) {
         Ok(guard) => Some((guard, Instant::now() + shared.limits.handshake)),
-        // Dropping the socket closes it, without a task, a handshake or TLS.
+        // The caller drops the socket, which closes the connection without a task, a handshake or TLS.
         Err(Refusal::Shutdown) => None,
         Err(refusal) => {
             if let Some(suppressed) = shared

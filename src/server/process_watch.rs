@@ -1,8 +1,8 @@
 //! [`ProcessWatch`]: ends a session immediately when the process at the other end of its Unix socket exits.
 //!
-//! A process is watched only if the client's handshake and the kernel agree on it. Otherwise the connection may lead
-//! through another program, whose exit says nothing about the client, or the client is in another pid namespace. Over
-//! TCP the kernel knows no process, so none is watched.
+//! A process is watched only if the client's handshake and the kernel name the same process. If they do not, the
+//! connection may lead through another program, whose exit says nothing about the client, or the client may be in
+//! another pid namespace. Over TCP the kernel knows no process, so TCP clients are never watched.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -27,7 +27,7 @@ use crate::runtime::process::{self, LocalProcess, ProcessIdentity};
 pub(super) struct ProcessWatch {
     process: LocalProcess,
     exit: AsyncFd<OwnedFd>,
-    /// Counts against the limit of watched processes, each of which is an open file.
+    /// Permit that counts towards the limit of watched processes. Each of them takes an open file.
     _permit: OwnedSemaphorePermit,
 }
 
@@ -68,8 +68,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Compares the process that a client states with the connected one, which is `pid` in the namespace of `server`. The
-/// start time is compared later.
+/// Compares the process that a client states with the connected process, which has the number `pid` in the server's pid
+/// namespace. Returns the first difference. The start time is compared later.
 fn difference(stated: &ProcessIdentity, server: &ProcessIdentity, pid: i32) -> Option<Difference> {
     [
         (stated.boot_id != server.boot_id, Difference::Boot),
@@ -87,7 +87,8 @@ impl ProcessWatch {
     /// Watches the process at the other end of a socket, if the client states the same one.
     ///
     /// # Errors
-    /// The reason why only the timeout counts, or that the process has exited.
+    /// [`NotWatched::Exited`] if the process has exited. Otherwise the reason why the process cannot be watched, so
+    /// that only the timeout ends the session.
     pub(super) fn new(
         socket: impl AsFd,
         address: PeerAddress,
@@ -114,8 +115,8 @@ impl ProcessWatch {
         Self::of(LocalProcess { pid, start_time }, open, permits)
     }
 
-    /// Watches a process that an earlier server recorded. If another process has its number by now, the start time
-    /// differs.
+    /// Watches a process that an earlier server recorded. If its number has a different start time by now, another
+    /// process has the number, so the recorded process has exited.
     pub(super) fn recorded(
         process: LocalProcess,
         permits: &Arc<Semaphore>,
@@ -135,7 +136,8 @@ impl ProcessWatch {
         let permit = permit.map_err(|_| NotWatched::TooMany)?;
         let pidfd = open(process.pid)?;
         let start_time = process::start_time(process.pid);
-        // Check this last. While this process lives, no other has its number, so /proc described this one.
+        // Check for an exit last. As long as the process of this handle lives, no other process has its number, so the
+        // start time in /proc was the start time of this process.
         if has_exited(&pidfd)? {
             return Err(NotWatched::Exited);
         }
@@ -172,14 +174,14 @@ impl ProcessWatch {
     }
 }
 
-/// Returns a handle to the process that has connected. It stays valid when the number is reused.
+/// Returns a handle to the process that has connected. The handle stays valid when the process's number is reused.
 fn peer_pidfd(socket: impl AsFd, pid: i32) -> Result<OwnedFd, NotWatched> {
     // Linux before 6.5 lacks this option, and some later versions lack it for a process that is gone.
     getsockopt(&socket, PeerPidfd).or_else(|_| pidfd_of(pid))
 }
 
 /// Returns a handle to the process that has this number now. If the client has exited and its number was reused, the
-/// start times differ. The system call sees processes that /proc hides.
+/// caller finds another start time than the client's. The system call also finds processes that /proc hides.
 fn pidfd_of(pid: i32) -> Result<OwnedFd, NotWatched> {
     let pid = Pid::from_raw(pid).ok_or(NotWatched::NoNumber)?;
     match pidfd_open(pid, PidfdFlags::empty()) {
@@ -299,7 +301,7 @@ mod tests {
         watch(&own).unwrap();
     }
 
-    /// Variable of a child with the path of the socket to connect to.
+    /// Environment variable of a child, with the path of the socket to which the child connects.
     const SOCKET: &str = "LOCKKEEPER_WATCHED_SOCKET";
 
     /// The test that a child runs.
@@ -339,7 +341,7 @@ mod tests {
             self.process.id() as i32
         }
 
-        /// Its true statement, which shares this process's boot and pid namespace.
+        /// Returns the true statement of the child, which has the same boot id and pid namespace as this process.
         fn stated(&self) -> ProcessIdentity {
             ProcessIdentity {
                 pid: self.pid(),
@@ -348,7 +350,8 @@ mod tests {
             }
         }
 
-        /// Watches it by the kernel's handle to the other end (new kernels), or by its number.
+        /// Watches the child by the kernel's handle to the other end of the socket (new kernels), or by the child's
+        /// number.
         fn watch(
             &self,
             is_by_number: bool,
@@ -382,7 +385,7 @@ mod tests {
         for watch in &watches {
             assert!(!has_exited(watch.exit.get_ref()).unwrap());
         }
-        // It is not reaped yet, so it keeps its number and its start time in /proc.
+        // The child is not reaped yet, so it keeps its number and its start time in /proc.
         client.process.kill().unwrap();
         for watch in &watches {
             poll_fn(|context| watch.poll_exit(context)).await;

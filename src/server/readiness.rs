@@ -7,8 +7,8 @@ use crate::engine::NotAdmitting;
 use crate::model::error::Error;
 use crate::wire::admin::Word;
 
-/// Monitors a server. A clone reports from any thread whether the server is ready, even during and after its shutdown.
-/// It keeps neither the server nor its store alive.
+/// Monitors whether a server is ready, from any thread, even during and after the server's shutdown. A monitor can be
+/// cloned. It keeps neither the server nor the server's store alive.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -32,7 +32,7 @@ pub enum NotReady {
     /// The server is draining ([`Server::drain`]), shuts down, or has ended.
     #[error("the server is draining")]
     Draining,
-    /// After a restart, clients may still believe in sessions that it has ended.
+    /// The server pauses after a restart, because clients may still believe in sessions that the restart has ended.
     #[error("a pause: clients may still believe in sessions that a restart has ended")]
     Paused,
     /// The disk is full, so the log has no room for a session.
@@ -51,10 +51,10 @@ impl Server {
 }
 
 impl ServerMonitor {
-    /// Checks that the server opens sessions now, limits aside.
+    /// Checks that the server opens sessions now. Does not check limits, such as the limit of connections.
     ///
     /// # Errors
-    /// The reason why it opens none. A failed store takes precedence over all other reasons.
+    /// The reason why the server opens no sessions. A failed store takes precedence over all other reasons.
     pub fn check_ready(&self) -> Result<(), NotReady> {
         let shared = self.0.upgrade().ok_or(NotReady::Draining)?;
         let admission = shared.store.check_admission();
@@ -80,8 +80,9 @@ impl ServerMonitor {
         shared.map_or_else(Vec::new, |shared| shared.list_sessions())
     }
 
-    /// Returns the text of a four-letter word, whichever words clients may send, or `None` if the word is unknown or
-    /// the server has ended. Some words read files or much of the store, so call this from a thread that may block.
+    /// Returns the text of a four-letter word, even if the server does not answer this word to clients. Returns `None`
+    /// if the word is unknown or the server has ended. Some texts need files or much of the store, so call this from a
+    /// thread that may block.
     pub fn four_letter_word(&self, word: &str) -> Option<String> {
         let letters = word.as_bytes().try_into().ok()?;
         let shared = self.0.upgrade()?;

@@ -13,19 +13,20 @@ use crate::model::types::SessionId;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SessionInfo {
-    /// Its id.
+    /// The session's id.
     pub session: SessionId,
-    /// The client, as `127.0.0.1:4711` or `unix:uid=1000,pid=4711`, or `None` while it has no connection.
+    /// Address of the client, such as `127.0.0.1:4711` or `unix:uid=1000,pid=4711`. `None` while the session has no
+    /// connection.
     pub peer: Option<String>,
-    /// Age of its connection.
+    /// Age of the session's connection, or `None` while it has none.
     pub connected: Option<Duration>,
-    /// Its timeout, or `None` if it never expires.
+    /// The session's timeout, or `None` if the session never expires.
     pub timeout: Option<Duration>,
-    /// Identities that its connection has proved, such as `digest:jane`, and its address.
+    /// Identities that the session's connection has proved, such as `digest:jane`, and the client's address.
     pub identities: Vec<String>,
-    /// Number of its ephemeral znodes, including locks that it holds or waits for.
+    /// Number of the session's ephemeral znodes, including locks that it holds or waits for.
     pub ephemerals: usize,
-    /// Number of its watches.
+    /// Number of the session's watches.
     pub watches: usize,
     /// True for a session of the server's own process.
     pub is_local: bool,
@@ -37,20 +38,20 @@ pub struct SessionInfo {
 pub enum KickOutcome {
     /// The session has ended, and its locks pass to the next waiters.
     Ended,
-    /// The session is cut off, and ends as soon as the store gets to it, because it has many watches or the disk is
-    /// full.
+    /// The session ends soon, and none of its requests is executed until then. It could not be ended immediately,
+    /// because it has many watches or the disk is full.
     Ending,
 }
 
 impl Server {
-    /// Lists all sessions of the store, sorted by id. The store serves clients in the meantime, because the list is
-    /// made in pieces. A million sessions take a while, so call this from a thread that may block.
+    /// Lists all sessions of the store, sorted by id. The list is made in pieces, so the store can serve clients in
+    /// between. Listing a million sessions takes a while, so call this from a thread that may block.
     pub fn sessions(&self) -> Vec<SessionInfo> {
         self.shared.list_sessions()
     }
 
-    /// Ends a session as if it had expired. Its locks pass on, and its client learns that it has lost them. Returns
-    /// once the end is in the log.
+    /// Ends a session as if it had expired. Its locks pass to the next waiters, and its client learns that it has lost
+    /// them. Returns once the log has the end of the session, unless the outcome is [`KickOutcome::Ending`].
     ///
     /// # Errors
     /// [`Error::SessionExpired`](crate::Error::SessionExpired) if the session does not exist (any more),
@@ -67,13 +68,14 @@ impl Server {
         }
     }
 
-    /// Closes the connection of a session, whose client may reattach. Returns false if it has none.
+    /// Closes the connection of a session. The session stays, and its client may reattach. Returns false if the session
+    /// has no connection.
     pub fn disconnect(&self, session: SessionId) -> bool {
         let connections = self.shared.table.each();
         let of_session = connections
             .iter()
             .filter(|it| it.session().is_some_and(|(id, _)| id == session));
-        // Take the newest, because a connection that the session has left may not have ended yet.
+        // Take the newest connection. An older connection, which the session has left, may not have ended yet.
         let newest = of_session.max_by_key(|it| it.arrival);
         newest
             .inspect(|connection| connection.request_close(CloseRequest::Disconnected))

@@ -15,8 +15,8 @@ use tokio::net::{TcpStream, UnixStream};
 pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin {
     /// Returns true if the kernel has unread bytes of the client, or the end of the stream.
     ///
-    /// A pending read does not show the opposite, because the runtime may not have polled the socket yet. The client's
-    /// session would then expire while its ping waits in the kernel.
+    /// A pending read is not enough to return false, because the runtime may not have polled the socket yet. The server
+    /// would then let the client's session expire while its ping waits in the kernel.
     fn is_readable(&self) -> bool;
 
     fn unix_socket(&self) -> Option<BorrowedFd<'_>> {
@@ -46,7 +46,7 @@ fn has_unread(socket: impl AsFd) -> bool {
         &mut [0_u8; 1],
         RecvFlags::PEEK | RecvFlags::DONTWAIT,
     );
-    // The next read deals with any other error by closing the connection.
+    // After any other error, return true. The next read reports the error, and closes the connection.
     !matches!(peeked, Err(rustix::io::Errno::AGAIN))
 }
 
@@ -75,7 +75,7 @@ impl Transport for crate::runtime::simnet::SimSocket {
     }
 }
 
-/// In-process stream for tests, without a kernel that holds bytes.
+/// In-process stream for tests. No kernel holds bytes for it.
 #[cfg(test)]
 impl Transport for tokio::io::DuplexStream {
     fn is_readable(&self) -> bool {
@@ -83,16 +83,18 @@ impl Transport for tokio::io::DuplexStream {
     }
 }
 
-/// Time limit for a client to close its end. Until then its task and its place in the connection table are held.
+/// Time limit for a client to close its end of the connection. Until then the connection keeps its task and its place
+/// in the connection table.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// A client that sends more than this until then is reset.
+/// Limit of the bytes that a client may send before it closes its end. If the client sends more, its connection is
+/// reset.
 const LINGER_BYTES: usize = 64 << 10;
 
 /// Closes a connection so that the last bytes arrive.
 ///
 /// TCP resets a connection that is closed with unread bytes, and the client may then lose an answer that it has already
-/// received. So we shut it down for writing and then read it to its end, within limits.
+/// received. So we shut the connection down for writing and then read it to its end, within limits.
 pub(super) async fn linger_close<S>(stream: &mut S)
 where
     S: AsyncRead + AsyncWrite + Unpin,

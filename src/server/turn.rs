@@ -1,35 +1,37 @@
-//! [`Turn`]: the share of work that a connection has before the others get theirs (invariant 15).
+//! [`Turn`]: the share of work that a connection may do before other connections run (invariant 15).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts requests and bytes (of parsed requests and sent replies and events), because either can take long. The store
-/// limits the work of the requests themselves.
+/// Remaining work of a turn, in requests and in bytes (of parsed requests, and of sent replies and events). Both are
+/// limited, because either can take long. The store limits the work of the requests themselves.
 pub(super) struct Turn {
     requests: usize,
-    /// Requests at its start.
+    /// Limit of requests in this turn, including requests that are left over from an earlier turn.
     limit: usize,
     bytes: usize,
 }
 
-/// Requests in a turn. More would gain no throughput and make other clients wait longer.
+/// Number of requests in a turn. Longer turns would gain no throughput and make other clients wait longer.
 const TURN_REQUESTS: usize = 32;
 
-/// Requests in a turn while other clients send single ones. This costs the busy clients a quarter of their throughput,
-/// and the single requests wait for less than twice their own time.
+/// Number of requests in a turn while other clients send single requests. Short turns cost busy clients a quarter of
+/// their throughput. In return, a single request waits for less than twice the time that it takes itself.
 const SHORT_TURN_REQUESTS: usize = 8;
 
-/// A client that sends no more than this at a time waits for the answers.
+/// A client that sends no more requests than this at a time probably waits for each answer.
 const SINGLE_REQUESTS: usize = 2;
 
-/// Number of short turns after a single request. They take about 30 ms, within which most clients send the next.
+/// Number of turns that are short after a single request. They take about 30 ms, and most clients send their next
+/// request within this time.
 const SHORT_TURNS: usize = 4_096;
 
-/// Bytes in a turn, which ends with the request or write that reaches this.
+/// Number of bytes in a turn. The turn ends after the request or the write that reaches this number.
 const TURN_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Default)]
 pub(super) struct TurnLength {
-    /// Number of short turns to come. Need not be exact, so threads may overwrite each other's count.
+    /// Number of turns that will still be short. The number need not be exact, so threads may overwrite each other's
+    /// count.
     short: AtomicUsize,
 }
 

@@ -1,7 +1,7 @@
 //! [`Unfinished`]: memory of incomplete requests, over all connections.
 //!
-//! A frame must be in memory as a whole before it is parsed. Many connections that each send all but the last byte of
-//! one could fill the memory, so their sum is limited (invariant 10).
+//! A frame must be in memory as a whole before it is parsed. Clients could fill the memory by sending all but the last
+//! byte of a frame over each of many connections. So the sum of these bytes is limited (invariant 10).
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use parking_lot::Mutex;
 use super::connection_entry::CloseRequest;
 use super::connection_table::ConnectionGuard;
 
-/// Bytes that a connection may hold uncounted, so that small requests take no lock. Less if this could fill half of the
-/// limit.
+/// Number of bytes of each connection that are not counted, so that small requests take no lock. With many connections
+/// the number is smaller, so that uncounted bytes cannot fill more than half of the limit.
 const FREE_BYTES: usize = 16 << 10;
 
 const MIN_FREE_BYTES: usize = 512;
 
-/// Beyond the limit, the connection with the oldest incomplete request is closed, because an honest client's request
-/// arrives immediately.
+/// Memory of incomplete requests, and its limit. Beyond the limit, the connection with the oldest incomplete request is
+/// closed, because an honest client's request is complete after a short time.
 #[derive(Debug)]
 pub(super) struct Unfinished {
     limit: usize,
@@ -30,7 +30,7 @@ struct State {
     bytes: usize,
     /// Number of the last counted request.
     last: u64,
-    /// Counted requests by number, which is the order of their starts.
+    /// Counted requests by number. The numbers are in the order in which the requests started.
     requests: BTreeMap<u64, PartialRequest>,
 }
 
@@ -40,11 +40,11 @@ struct PartialRequest {
     entry: std::sync::Arc<super::connection_entry::ConnectionEntry>,
 }
 
-/// The bytes of one connection. Dropping it uncounts them.
+/// Counted bytes of one connection. Dropping this subtracts them from the sum.
 pub(super) struct Share<'a> {
     pool: &'a Unfinished,
     entry: &'a ConnectionGuard,
-    /// Number of the request, while it is counted.
+    /// Number of the connection's request, or `None` while it is not counted.
     number: Option<u64>,
 }
 
@@ -72,7 +72,7 @@ impl Unfinished {
 }
 
 impl Share<'_> {
-    /// Records the bytes of an incomplete request. `is_new` says that it is another request than before.
+    /// Records the bytes of an incomplete request. `is_new` is true if this is another request than at the last call.
     pub(super) fn set(&mut self, bytes: usize, is_new: bool) {
         let free = self.pool.free;
         if bytes <= free && self.number.is_none() {
@@ -83,7 +83,8 @@ impl Share<'_> {
         if bytes <= free {
             return;
         }
-        // A request keeps its number, and with it its age, while it grows, so sending slowly makes none younger.
+        // While a request grows, it keeps its number, which determines its age. So a client cannot make its request
+        // younger by sending it slowly.
         if is_new || number.is_none() {
             state.last += 1;
             number = Some(state.last);
@@ -97,8 +98,8 @@ impl Share<'_> {
         while state.bytes > self.pool.limit
             && let Some((_, oldest)) = state.requests.pop_first()
         {
-            // Uncount it immediately. Its task frees the memory at its next poll, and no other connection must be
-            // closed for it until then.
+            // Subtract the bytes immediately. The connection's task frees the memory only at its next poll, and no
+            // other connection must be closed in the meantime because of these bytes.
             state.bytes -= oldest.bytes;
             oldest.entry.request_close(CloseRequest::Unfinished);
         }

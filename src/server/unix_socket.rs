@@ -1,7 +1,8 @@
-//! The file of a listening Unix socket. It is created with its final permissions, replaced if a killed server has left
-//! it behind, and removed at a clean stop.
+//! The file of a listening Unix socket. The server creates the file with its final permissions, replaces a file that a
+//! killed server has left behind, and removes its own file at a clean stop.
 //!
-//! Starting and stopping servers lock the directory, so that none replaces or removes another one's new socket.
+//! A server locks the directory while it starts or stops, so that it cannot replace or remove another server's new
+//! socket.
 
 use std::fs::{self, File, Metadata, Permissions, TryLockError};
 use std::io;
@@ -17,19 +18,21 @@ use tokio::net::{UnixListener, UnixSocket, UnixStream};
 use super::ServerError;
 use super::listener::BACKLOG;
 
-/// Dropping it removes the file, unless another server has replaced it. Drop it before the socket stops listening, or
-/// another server may take it for one left behind.
+/// Dropping this removes the file, unless another server has replaced it. Drop this before the socket stops listening.
+/// Otherwise another server may mistake the file for one that a killed server has left behind.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
     id: FileId,
 }
 
-/// A listening Unix socket for a program's own use. The file has its final permissions from the start. It replaces one
-/// that a killed program has left behind, but not one of a living program. Dropping it removes the file.
+/// A listening Unix socket for a program's own use. Its file has its final permissions from the start.
+/// [`bind`](Self::bind) replaces a file that a killed program has left behind, but not the file of a running program.
+/// Dropping the listener removes the file.
 #[derive(Debug)]
 pub struct SocketListener {
-    // First, so that it is dropped while the socket listens. No other program then takes it for one left behind.
+    // This field is first, so that the file is removed while the socket still listens. Otherwise another program may
+    // mistake the file for one that a killed program has left behind.
     file: SocketFile,
     listener: UnixListener,
 }
@@ -38,7 +41,8 @@ impl SocketListener {
     /// Listens at a path on the current tokio runtime, with these file permissions. Connecting needs write permission.
     ///
     /// # Errors
-    /// [`ServerError::UnixSocketInUse`] and [`ServerError::UnixSocket`].
+    /// [`ServerError::UnixSocketInUse`] if another program listens on the path, and [`ServerError::UnixSocket`] if the
+    /// path cannot be used.
     pub fn bind(path: impl AsRef<Path>, mode: u32) -> Result<Self, ServerError> {
         let (listener, file) = listen(path.as_ref(), mode)?;
         Ok(Self { file, listener })
@@ -54,7 +58,7 @@ impl SocketListener {
     /// Cancel safe.
     ///
     /// # Errors
-    /// The system's errors, usually for lack of file descriptors. Another call may succeed.
+    /// Errors of the operating system, usually for lack of file descriptors. Another call may succeed.
     pub async fn accept(&self) -> io::Result<UnixStream> {
         let (stream, _) = self.listener.accept().await?;
         Ok(stream)
@@ -86,7 +90,7 @@ pub(super) fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile
         reason,
     };
     let failed = |error: io::Error| refused(error.to_string());
-    // Absolute, so that we find the file again even if the working directory has changed.
+    // Make the path absolute, so that we find the file again even if the working directory has changed.
     let path = std::path::absolute(path).map_err(failed)?;
     let address = SocketAddrUnix::new(&path).map_err(|error| match error {
         Errno::NAMETOOLONG => refused(format!(
@@ -108,10 +112,11 @@ pub(super) fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile
         .and_then(|socket| Ok((socket, FileId::from(&fs::symlink_metadata(&path)?))));
     let (socket, id) = created.map_err(failed)?;
     let file = SocketFile { path, id };
-    // The umask has narrowed the mode, so set it again. No client can connect before the socket listens.
+    // The umask may have removed permissions from the file, so set them again. No client can connect before the socket
+    // listens.
     let listening = fs::set_permissions(file.path(), Permissions::from_mode(mode))
         .and_then(|()| socket.listen(BACKLOG));
-    // Release before an error drops the file, which takes the lock again.
+    // Release the lock before an error returns. The error drops `file`, which acquires the lock again.
     drop(lock);
     Ok((listening.map_err(failed)?, file))
 }
@@ -119,8 +124,8 @@ pub(super) fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile
 /// Creates the socket and its file with the permissions of `mode`, if the umask allows them.
 fn create(path: &Path, mode: u32) -> io::Result<UnixSocket> {
     let socket = UnixSocket::new_stream()?;
-    // Set the mode before the bind. On Linux the file gets the socket's permissions, less the umask. Other systems
-    // refuse this, and the file has the umask's permissions until they are set.
+    // Set the mode before the bind. On Linux the file gets the socket's permissions, less the umask. Other systems do
+    // not allow this, so there the file has the default permissions of the umask until `listen` sets the mode.
     let handle = File::from(socket.as_fd().try_clone_to_owned()?);
     let _ = handle.set_permissions(Permissions::from_mode(mode));
     socket.bind(path)?;
@@ -132,9 +137,9 @@ const MAX_PATH: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 #[derive(Debug, PartialEq, Eq)]
 enum Occupant {
     None,
-    /// Its server was killed.
+    /// A socket file whose server was killed.
     Abandoned,
-    /// Its server listens.
+    /// A socket file whose server listens.
     Alive,
     /// A file, a directory or a link, which we never delete.
     Foreign,
@@ -147,12 +152,13 @@ fn occupant(path: &Path, address: &SocketAddrUnix) -> io::Result<Occupant> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Occupant::None),
         Err(error) => return Err(error),
     }
-    // Non-blocking, so that a server that accepts no connections cannot hold this one up.
+    // The probe is non-blocking, so a server that accepts no connections cannot block us.
     let probe = UnixSocket::new_stream()?;
     match connect(&probe, address) {
         Err(Errno::CONNREFUSED) => Ok(Occupant::Abandoned),
         Err(Errno::NOENT) => Ok(Occupant::None),
-        // Its queue of connections is full, or it is not a stream socket.
+        // A server listens even if its queue of connections is full (`AGAIN`) or its socket is not a stream socket
+        // (`PROTOTYPE`).
         Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE) => Ok(Occupant::Alive),
         Err(error) => Err(error.into()),
     }
@@ -166,7 +172,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Without the lock the file stays, and the next server replaces it.
+        // If we do not get the lock, the file stays, and the next server replaces it.
         let Ok(_lock) = DirectoryLock::acquire(&self.path, LONGEST_STOP) else {
             return;
         };
@@ -185,7 +191,7 @@ struct DirectoryLock {
     _directory: Option<File>,
 }
 
-/// Limits of the wait for other servers, which hold the lock for some milliseconds.
+/// Limits of the wait for the lock. Other servers hold the lock only for some milliseconds.
 const LONGEST_START: Duration = Duration::from_secs(5);
 const LONGEST_STOP: Duration = Duration::from_millis(500);
 
@@ -211,7 +217,8 @@ impl DirectoryLock {
                     let why = "its directory is locked by another program";
                     return Err(io::Error::new(io::ErrorKind::WouldBlock, why));
                 }
-                // The file system has no locks, so servers there must not start at the same time.
+                // The file system has no locks, so we continue without one. Servers in such a directory must not start
+                // at the same time.
                 Err(TryLockError::Error(_)) => return Ok(Self { _directory: None }),
             }
         }

@@ -1,7 +1,8 @@
 //! [`HalfOpen`]: connections that are not admitted yet, and the choice of one to evict when there are too many.
 //!
-//! The victim is the oldest connection of the network that has most of them, so a machine that floods the server evicts
-//! its own connections first. A client's only connection is safe while the flood uses fewer networks than the limit.
+//! The victim is the oldest connection of the network that has the most half-open connections, so a machine that floods
+//! the server evicts its own connections first. A client with only one connection is safe as long as the flood uses
+//! fewer networks than the limit.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -11,7 +12,8 @@ use crate::server::peer::{Network, PeerAddress};
 #[derive(Debug, Default)]
 pub(super) struct HalfOpen {
     by_network: HashMap<Network, BTreeSet<Arrival>>,
-    /// Each network that has any. The last one has most, and among equals the oldest connection.
+    /// The networks that have half-open connections. The last network has the most of them. Among networks with equally
+    /// many, the last one has the oldest connection.
     ranks: BTreeSet<Rank>,
     count: usize,
 }
@@ -19,7 +21,7 @@ pub(super) struct HalfOpen {
 /// Number of a connection's arrival, and its slot.
 type Arrival = (u64, usize);
 
-/// Number of a network's connections, its oldest, and the network.
+/// Number of a network's connections, arrival number of the oldest of them, and the network.
 type Rank = (usize, Reverse<u64>, Network);
 
 impl HalfOpen {
@@ -33,14 +35,14 @@ impl HalfOpen {
         });
     }
 
-    /// Removes a connection, unless it was evicted and so removed already.
+    /// Removes a connection. Does nothing if an eviction has removed it already.
     pub(super) fn remove(&mut self, address: PeerAddress, arrival: u64, slot: usize) {
         self.change(address.network(), |connections| {
             connections.remove(&(arrival, slot));
         });
     }
 
-    /// Removes the oldest connection of the network that has most, and returns its slot.
+    /// Removes the oldest connection of the network that has the most connections. Returns the connection's slot.
     pub(super) fn pop(&mut self) -> Option<usize> {
         let (.., network) = *self.ranks.last()?;
         let mut victim = None;
@@ -54,7 +56,7 @@ impl HalfOpen {
         let (before, former) = (connections.len(), rank(network, connections));
         change(connections);
         let (after, rank) = (connections.len(), rank(network, connections));
-        // An attacker may use any number of networks, so leave no entry behind.
+        // An attacker may use any number of networks, so keep no entry for a network without connections.
         if after == 0 {
             self.by_network.remove(&network);
         }
