@@ -20,7 +20,7 @@ use crate::wire::admin::{IMOK, NOT_SERVING, Word, isro};
 
 pub(super) struct Admin {
     texts: Arc<Texts>,
-    /// Limits concurrent long texts, and so their memory.
+    /// Limits the number of long texts that exist at the same time, and so their memory.
     permits: Arc<Semaphore>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct ListenAddresses {
     pub(super) tls: Option<SocketAddr>,
 }
 
-/// Text of a word, and a permit to hold until it has been sent.
+/// Text of a word, and a permit that is held until the text has been sent.
 struct Answer {
     text: Cow<'static, str>,
     _permit: Option<OwnedSemaphorePermit>,
@@ -46,7 +46,7 @@ impl Admin {
         }
     }
 
-    /// Answers a word, and closes the connection so that the answer arrives.
+    /// Answers a word, and closes the connection in a way that lets the answer arrive.
     pub(super) async fn serve_word<S>(
         &self,
         word: Word,
@@ -71,7 +71,7 @@ impl Admin {
             }
         };
         if stream.write_all(answer.text.as_bytes()).await.is_ok() {
-            // Release the permit first. A client that keeps its end open must not hold it while we linger.
+            // Release the permit before lingering, because a client that keeps its end open must not hold a permit.
             drop(answer);
             linger_close(stream).await;
         }
@@ -92,7 +92,7 @@ impl Admin {
         let is_at_work = self.texts.is_at_work();
         match word {
             Word::Ruok => return Answer::short(IMOK),
-            // A load balancer that asks must not send clients to a server that admits none.
+            // Load balancers send this word. They must not direct clients to a server that admits no sessions.
             Word::Isro => return Answer::short(isro(is_at_work && !drain.is_on())),
             _ if !is_at_work => return Answer::short(NOT_SERVING),
             _ => {}
@@ -102,7 +102,8 @@ impl Admin {
             false => None,
         };
         let texts = self.texts.clone();
-        // Reads files or much of the store, which would block a thread of the runtime.
+        // Compose the text on a blocking thread. It may read files or much of the store, which would block a thread of
+        // the runtime.
         let text = tokio::task::spawn_blocking(move || texts.of(word)).await;
         Answer {
             text: text.unwrap_or_default().into(),

@@ -38,7 +38,7 @@ struct Inner {
     read: usize,
     piece: usize,
     is_over: bool,
-    /// Makes every other write wait.
+    /// True if the last write had to wait. Each write inverts this, so every other write waits.
     waits: bool,
     output: Vec<u8>,
 }
@@ -87,14 +87,14 @@ impl AsyncWrite for Script {
     }
 }
 
-/// A read that has to wait has handed over all of the input.
+/// A read waits only after it has returned all of the input, so no bytes are unread.
 impl Transport for Script {
     fn is_readable(&self) -> bool {
         false
     }
 }
 
-/// Closing a connection needs a runtime for its timer. Its time is paused.
+/// Closing a connection needs a runtime for its timer. We never run this runtime, so the timer does not fire.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     let runtime = Builder::new_current_thread().enable_time().build();
     runtime.expect("a runtime without IO starts")
@@ -110,7 +110,7 @@ impl Wake for Woken {
 }
 
 impl Script {
-    /// When the future waits for the client, the client disconnects.
+    /// Polls the future until it completes. When the future waits for the client, the client disconnects.
     fn play<T>(&self, talk: impl Future<Output = T>) -> T {
         let woken = Arc::<Woken>::default();
         let waker = Waker::from(woken.clone());
@@ -128,8 +128,8 @@ impl Script {
     }
 }
 
-/// Plays bytes over a connection. Returns true if they form a session and all of them were read. The first byte sets
-/// the size of the pieces.
+/// Plays bytes over a connection, in pieces whose size the first byte sets. Returns true if the bytes form a session
+/// and all of them were read.
 pub(crate) fn connection(bytes: &[u8]) -> bool {
     let Some((piece, input)) = bytes.split_first() else {
         return false;
@@ -159,7 +159,8 @@ pub(crate) fn connection(bytes: &[u8]) -> bool {
     is_well && is_whole && inner.read == inner.input.len()
 }
 
-/// Asserts that no task outlives its store. A virtual clock keeps the tasks that sleep on it, and they keep the clock.
+/// Asserts that no task outlives its store. The clock is virtual, so a task that sleeps on it would keep the clock
+/// alive, and the clock would keep the task alive.
 fn assert_all_ends(clock: &Clock) {
     clock.advance(Duration::from_secs(3_600));
     assert_eq!(clock.next_timer(), None, "a task outlives its store");
@@ -184,7 +185,8 @@ async fn talk(mut script: Script, shared: &Shared, guard: &ConnectionGuard) -> b
     }
 }
 
-/// Asserts that the output answers the input in order. Returns true if the input is whole frames that are all answered.
+/// Asserts that the output answers the input in order. Returns true if the input consists of whole frames and all of
+/// them are answered.
 fn is_answered(input: &[u8], output: &[u8]) -> bool {
     let (Some(asked), Some(mut told)) = (frames(input), frames(output)) else {
         return false;
@@ -205,7 +207,7 @@ fn is_answered(input: &[u8], output: &[u8]) -> bool {
     asked.len() == answered.len()
 }
 
-/// Returns the frames of a text that consists of nothing else.
+/// Splits bytes into frames. Returns `None` if the bytes do not consist of whole frames.
 fn frames(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut frames = Frames::new(LARGEST_FRAME_BYTES);
     frames.push(bytes);

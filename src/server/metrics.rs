@@ -1,7 +1,7 @@
 //! Metrics of a server and its process for Prometheus (feature `metrics`).
 //!
-//! They are computed from the server's existing figures when gathered, so unused metrics cost nothing. All sets of
-//! label values are fixed here, such as operations and reasons.
+//! The metrics are computed from the server's existing figures when they are gathered, so unused metrics cost nothing.
+//! Each label, such as the operation or the reason, has a fixed set of values.
 
 mod family;
 mod process;
@@ -26,11 +26,11 @@ use super::{Server, Shared};
 use crate::runtime::histogram::Distribution;
 
 impl Server {
-    /// Adds the server's metrics to a registry. docs/server-reference.md lists them. They end with the server, which
-    /// they do not keep alive.
+    /// Adds the server's metrics to a registry. docs/server-reference.md lists them. When the server has ended, the
+    /// registry no longer reports them. The metrics do not keep the server alive.
     ///
-    /// Gathering reads some files and briefly takes the server's locks. Do it on a separate thread, not in a task that
-    /// serves requests.
+    /// Gathering reads some files and briefly takes the server's locks. Gather the metrics on a separate thread, not in
+    /// a task that serves requests.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -48,7 +48,7 @@ impl Server {
     /// ```
     ///
     /// # Errors
-    /// `AlreadyReg` if the registry has a server's metrics already.
+    /// `AlreadyReg` if the registry contains the metrics of a server already.
     pub fn register_metrics(&self, registry: &Registry) -> Result<(), Error> {
         registry.register(Box::new(ServerCollector {
             server: Arc::downgrade(&self.shared),
@@ -74,7 +74,7 @@ impl Collector for ServerCollector {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        // A registry must not hold the store of a stopped server, so keep it only while reading.
+        // Hold the server only while reading it. The registry must not keep the store of a stopped server alive.
         let Some(shared) = self.server.upgrade() else {
             return Vec::new();
         };
@@ -85,7 +85,7 @@ impl Collector for ServerCollector {
     }
 }
 
-/// Everything that the metrics show, although not all read at the same moment.
+/// All figures that the metrics show. They are not all read at the same moment.
 struct Readings {
     stats: Stats,
     transports: Transports,

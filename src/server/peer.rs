@@ -1,4 +1,5 @@
-//! [`PeerAddress`]: a client's address, and the part of it by which limits and penalties count ([`Network`]).
+//! [`PeerAddress`]: a client's address. [`Network`]: the part of the address for which limits and penalties are
+//! counted.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -9,24 +10,26 @@ pub(super) enum PeerAddress {
     Unix(Credentials),
 }
 
-/// As of the connect.
+/// Process and user of a Unix socket's client at the time when it connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Credentials {
     pub(super) uid: u32,
-    /// `None` for a process that this server's pid namespace does not show.
+    /// `None` if the server's pid namespace does not show the process.
     pub(super) pid: Option<i32>,
 }
 
-/// Limits and penalties count by this part of an address, which a client cannot choose.
+/// Part of an address that a client cannot choose. Limits apply to all connections of one network together, and
+/// failures of one network count towards the same penalty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Network {
     /// An IPv4 address, even if it arrived over IPv6, or the first 64 bits of an IPv6 address.
     Ip(IpAddr),
-    /// A user of this machine, whose processes count together.
+    /// A user of this machine. All processes of the user count together.
     User(u32),
 }
 
-/// Bits of an IPv6 address below the network's. One client may have all of these addresses.
+/// Number of the last bits of an IPv6 address, which are not part of the network. One client may have all addresses
+/// that differ only in these bits.
 const INTERFACE_BITS: u32 = 64;
 
 impl PeerAddress {

@@ -22,15 +22,16 @@ pub(super) struct RequestCounters {
     disk_full: AtomicU64,
 }
 
-/// Number of operation slots. Operations up to whoAmI use their number, closeSession the next slot, and Lockkeeper's
-/// own the ones after it.
+/// Number of operation slots. Operations up to whoAmI have the slot of their number, closeSession has the next slot,
+/// and Lockkeeper's own operations have the slots after that.
 const OPS: usize = OWN_SLOT + 8;
 const CLOSE_SLOT: usize = 108;
 const OWN_SLOT: usize = 109;
 
 const FIRST_OWN: i32 = 4_001;
 
-/// Slot of operations unknown to the server. ZooKeeper gives 0 to its notifications.
+/// Slot of operations that the server does not know. No request has the number 0, because ZooKeeper uses it for
+/// notifications.
 const UNKNOWN_SLOT: usize = 0;
 
 /// Number of code slots. ZooKeeper's lowest code is -127.
@@ -67,12 +68,13 @@ impl RequestCounters {
         }
     }
 
-    /// Counts a refusal for lack of room by its reason, because all of them have the same code.
+    /// Counts a request that was refused because a limit was reached or the disk was full. We count these two reasons
+    /// separately, because all such refusals have the same code.
     pub(super) fn count_refusal(&self, error: &Error) {
         let count = match error {
             Error::LimitReached { .. } => &self.over_limit,
             Error::DiskFull { .. } => &self.disk_full,
-            // A multi is refused as a whole.
+            // If one part of a multi is refused, the whole multi is refused, so count the part's reason.
             Error::MultiFailed { source, .. } => return self.count_refusal(source),
             _ => return,
         };
@@ -82,13 +84,14 @@ impl RequestCounters {
 
 #[cfg(feature = "metrics")]
 impl RequestCounters {
-    /// Returns the number of requests of an operation. `None` counts unknown operations.
+    /// Returns the number of requests of an operation, or with `None` the number of requests of unknown operations.
     pub(super) fn of(&self, op: Option<Op>) -> u64 {
         let slot = op.map_or(UNKNOWN_SLOT, |op| slot_of(op.number()));
         self.by_op[slot].load(Ordering::Relaxed)
     }
 
-    /// Returns the number of requests answered with this code, which is not `Ok`.
+    /// Returns the number of requests that were answered with this error code. `code` must not be `Ok`, which is not
+    /// counted.
     pub(super) fn with(&self, code: Code) -> u64 {
         self.by_code[code_slot(code)].load(Ordering::Relaxed)
     }

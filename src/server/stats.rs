@@ -17,8 +17,8 @@ pub(super) struct Sources {
     pub(super) unfinished: Arc<Unfinished>,
 }
 
-/// The store's figures and the connections' are not read at the same moment, so a session opened in between may be in
-/// only one of them.
+/// Figures of the server. The store's figures and the connections' figures are not read at the same moment, so a
+/// session that is opened in between may be in only one of them.
 pub(super) struct Stats {
     pub(super) counts: Counts,
     pub(super) traffic: Traffic,
@@ -36,7 +36,8 @@ pub(super) struct Stats {
 }
 
 impl Sources {
-    /// Reads files of the system, so do not call it on a thread that serves connections.
+    /// Reads all current figures. This reads files of the system, so do not call it on a thread that serves
+    /// connections.
     pub(super) fn read(&self) -> Stats {
         let Self {
             store,

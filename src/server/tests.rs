@@ -19,7 +19,7 @@ use crate::model::types::CreateMode;
 use crate::runtime::clock::Clock;
 use crate::wire::put_frame;
 
-/// Returns a server, and a client that has asked for much and reads nothing.
+/// Returns a server, and a client that has requested large answers and reads none of them.
 async fn with_a_client_that_does_not_read() -> (Server, TcpStream) {
     let store = Store::memory();
     let client = store.connect().await.unwrap();
@@ -80,7 +80,7 @@ async fn a_shutdown_leaves_no_connection_whose_client_does_not_read() {
     drop(stream);
 }
 
-/// It was connected to another store, or to this one before a restore, so its locks mean nothing here.
+/// The client was connected to another store, or to this store before a restore, so its locks mean nothing here.
 #[tokio::test]
 async fn a_client_that_has_seen_a_later_zxid_gets_no_session() {
     let store = Store::memory();
@@ -103,7 +103,7 @@ async fn a_client_that_has_seen_a_later_zxid_gets_no_session() {
         answer.expect("it is answered or closed")
     };
     assert!(handshake(last).await.is_ok());
-    // One more than the session that was opened just now.
+    // This zxid is one higher than the zxid of the session that was opened just now.
     assert!(handshake(last + 2).await.is_err());
     assert_eq!(server.shared.remote.last_zxid().0, last + 1);
 }
@@ -292,14 +292,14 @@ async fn is_over(future: Pin<&mut impl Future>) -> bool {
 #[tokio::test]
 async fn a_server_is_idle_after_its_time_without_connections_when_all_sessions_are_over() {
     let (server, clock) = timeless(ServerOptions::new()).await;
-    // Shorter than the session outlives its connection.
+    // This time is shorter than the timeout for which a session outlives its connection.
     let time = Duration::from_secs(2);
     let mut idle = std::pin::pin!(server.idle(time));
     assert!(!is_over(idle.as_mut()).await);
     clock.advance(Duration::from_secs(1));
     assert!(!is_over(idle.as_mut()).await);
 
-    // Open a session of 10 s in the middle of the time.
+    // Open a session of 10 s before the idle time is over.
     let client = session_opened(&server).await;
     for _ in 0..3 {
         clock.advance(Duration::from_secs(2));

@@ -83,14 +83,14 @@ impl<'a> Certificate<'a> {
 
 /// Finds the content of `subjectAltName` in the fields after the subject.
 fn alternative_names(mut signed: Reader<'_>) -> Option<&[u8]> {
-    // Skips the public key and the two obsolete unique ids.
+    // Skip the public key and the two obsolete unique ids.
     let extensions = std::iter::from_fn(|| signed.next()).find(|value| value.tag == EXTENSIONS)?;
     let mut extensions = Reader::new(Reader::new(extensions.content).expect(SEQUENCE)?);
     loop {
         let mut extension = Reader::new(extensions.expect(SEQUENCE)?);
         if extension.expect(OBJECT_IDENTIFIER)? == SUBJECT_ALT_NAME {
             let mut value = extension.next()?;
-            // The optional `critical` flag.
+            // Skip the optional flag `critical`.
             if value.tag == BOOLEAN {
                 value = extension.next()?;
             }
@@ -105,7 +105,8 @@ pub(super) fn list_end(der: &[u8]) -> Option<SystemTime> {
     let mut signed = Reader::new(Reader::new(whole).expect(SEQUENCE)?);
     let first = signed.next()?;
     if first.tag == INTEGER {
-        // A list with a version has its algorithm next. In one without, `first` was the algorithm.
+        // This list has a version, so the next field is the algorithm. In a list without a version, `first` is the
+        // algorithm.
         let _algorithm = signed.expect(SEQUENCE)?;
     }
     let _issuer = signed.expect(SEQUENCE)?;

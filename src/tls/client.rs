@@ -50,7 +50,7 @@ impl ClientTls {
         self
     }
 
-    /// Like [`ca_pem`](Self::ca_pem), but reads a file immediately.
+    /// Like [`ca_pem`](Self::ca_pem), but reads the PEM text from a file immediately.
     ///
     /// # Errors
     /// [`TlsError::Unreadable`].
@@ -59,8 +59,8 @@ impl ClientTls {
         Ok(self)
     }
 
-    /// Sets the DNS name or IP address to expect in the server's certificate. The default is the URL's host. You need
-    /// this to reach a server through a tunnel or under another address.
+    /// Sets the DNS name or IP address to expect in the server's certificate. The default is the URL's host. Set
+    /// another name to reach a server through a tunnel or under another address.
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());
         self
@@ -76,7 +76,7 @@ impl ClientTls {
         self
     }
 
-    /// Like [`client_certificate`](Self::client_certificate), but reads the files immediately.
+    /// Like [`client_certificate`](Self::client_certificate), but reads the PEM texts from files immediately.
     ///
     /// # Errors
     /// [`TlsError::Unreadable`].

@@ -26,7 +26,7 @@ pub(crate) fn server_name(name: &str) -> Result<ServerName<'static>, TlsError> {
 /// Validates the options of a client and converts them to rustls.
 ///
 /// # Errors
-/// [`TlsError::NoAuthority`], and errors of its certificates and keys.
+/// [`TlsError::NoAuthority`], and errors of the certificates and keys in the options.
 pub(crate) fn client_config(tls: &ClientTls) -> Result<Arc<ClientConfig>, TlsError> {
     let mut authorities = Authorities::none();
     for pem in &tls.authorities {

@@ -1,5 +1,5 @@
-//! [`Reader`]: a DER reader for certificates. rustls has verified them already, but malformed input returns `None` and
-//! never panics.
+//! [`Reader`]: a DER reader for certificates. rustls has already verified the certificates that we read. Even so,
+//! malformed input makes the reader return `None`, and never panic.
 
 /// Iterates over the values of a sequence or set.
 pub(super) struct Reader<'a>(&'a [u8]);
@@ -8,7 +8,7 @@ pub(super) struct Reader<'a>(&'a [u8]);
 pub(super) struct Value<'a> {
     pub(super) tag: u8,
     pub(super) content: &'a [u8],
-    /// Includes tag and length.
+    /// All bytes of the value, including its tag and length.
     pub(super) whole: &'a [u8],
 }
 

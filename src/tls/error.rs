@@ -60,7 +60,8 @@ pub enum TlsError {
         "no certificate authority by which to verify the server: add one with ClientTls::ca_file"
     )]
     NoAuthority,
-    /// Client and server do not trust each other. One has refused the other's certificate or did not receive any.
+    /// Client and server do not trust each other. One side has refused the other side's certificate, or has not
+    /// received a certificate.
     #[error("{host}: TLS: {reason}")]
     Refused {
         /// The server, as `host:port`.

@@ -46,7 +46,7 @@ impl Authorities {
         Ok(())
     }
 
-    /// Returns when the first revocation list expires.
+    /// Returns the time at which the first revocation list expires, or `None` if no list expires.
     pub(crate) fn lists_end(&self) -> Option<SystemTime> {
         self.revoked.iter().filter_map(|list| list_end(list)).min()
     }
@@ -57,7 +57,8 @@ pub(crate) fn key_pair(certificate: &Pem, key: &Pem) -> Result<CertifiedKey, Tls
     let chain = certificates(certificate)?;
     warn_of_time(certificate, &chain[0]);
     let private = private_key(key)?;
-    // Load the key separately first, because an error of `from_der` does not say which of the two is bad.
+    // Load the key separately first, because an error of `from_der` does not say whether the certificate or the key is
+    // bad.
     provider()
         .key_provider
         .load_private_key(private.clone_key())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::TlsError;
 
-/// PEM text of certificates or a key, named for error messages. The text is never shown.
+/// PEM text of certificates or a key, with a name for error messages. The text itself is never shown.
 #[derive(Clone)]
 pub(crate) struct Pem {
     pub(crate) what: Arc<str>,
@@ -14,7 +14,7 @@ pub(crate) struct Pem {
 }
 
 impl Pem {
-    /// Wraps text from memory. `role` names it in error messages.
+    /// Wraps text from memory. `role` is the name of the text in error messages.
     pub(crate) fn given(role: &str, text: impl Into<Vec<u8>>) -> Self {
         Self {
             what: role.into(),

@@ -9,7 +9,7 @@ use rustix::process::{Resource, getrlimit};
 
 /// Returns the number of open files, including sockets, or 0 if the system does not report it.
 pub(in crate::server) fn open_files() -> u64 {
-    // Listing the directory opens one as well.
+    // Subtract one, because listing the directory opens a file too.
     let open = fs::read_dir("/proc/self/fd").map_or(0, |files| files.count().saturating_sub(1));
     open as u64
 }
@@ -41,7 +41,7 @@ pub(in crate::server) fn age() -> Option<std::time::Duration> {
 
     let per_second = rustix::param::clock_ticks_per_second();
     let started = Duration::from_secs_f64(ticks as f64 / per_second as f64);
-    // Both count from the start of the machine and include time spent suspended.
+    // Both times start at the boot of the machine and include the time for which it was suspended.
     Some(Duration::from_nanos(crate::runtime::platform::boot_nanos()).saturating_sub(started))
 }
 
@@ -56,7 +56,7 @@ pub(in crate::server) struct FolderFiles {
 pub(in crate::server) fn folder_files(folder: &Path) -> FolderFiles {
     let mut found = FolderFiles::default();
     for file in fs::read_dir(folder).into_iter().flatten().flatten() {
-        // The file was removed just now.
+        // Skip a file that was removed after it was listed.
         let Ok(metadata) = file.metadata() else {
             continue;
         };

@@ -1,6 +1,7 @@
 //! [`Texts`]: composes the four-letter words' texts from the state of the store, the connection table and the process.
 //!
-//! Sessions, ephemeral znodes and watches include in-process sessions. Connections are only the server's.
+//! The numbers of sessions, ephemeral znodes and watches include in-process sessions. Connections are only those that
+//! the server has accepted.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -91,7 +92,7 @@ impl Texts {
 
     fn connections(&self, text: impl FnOnce(&[Connection]) -> String) -> String {
         let mut entries = self.sources.table.each();
-        // Truncate instead of refusing, because the first entries are useful.
+        // Truncate a long list instead of refusing to answer, because the first entries are useful.
         let is_whole = entries.len() <= LIST_LIMIT.entries;
         entries.truncate(LIST_LIMIT.entries);
         let connections: Vec<_> = entries.iter().map(|entry| connection(entry)).collect();
@@ -212,8 +213,8 @@ impl Texts {
     }
 }
 
-/// Returns those of ZooKeeper's other figures that mean the same here, and our own. All names start with `zk_`, because
-/// some monitors stop reading at a line that does not.
+/// Returns more figures for `mntr`: other figures of ZooKeeper that have the same meaning here, and Lockkeeper's own.
+/// All names start with `zk_`, because some monitors stop reading at a line that does not start like this.
 fn more(stats: &Stats) -> Vec<(&'static str, Value)> {
     let counted = |what| stats.counted(what);
     let full = counted(Count::RefusedConnections);

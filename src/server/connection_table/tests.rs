@@ -96,7 +96,7 @@ fn the_oldest_without_a_session_goes_when_another_comes() {
         (older.close_request(), served.close_request()),
         (None, None)
     );
-    // It still counts as a connection until it is gone.
+    // The evicted connection still counts as a connection until it is closed.
     assert_eq!((table.connections(), table.half_open()), (4, 2));
     drop(oldest);
     assert_eq!((table.connections(), table.half_open()), (3, 2));
@@ -290,7 +290,7 @@ fn the_statistics_of_a_connection_and_of_the_server_are_reset_apart() {
     );
 }
 
-/// Connections that are never admitted, and leave when asked to.
+/// Connections that are never admitted, and close when the table asks them to.
 #[derive(Default)]
 struct Flood(Vec<ConnectionGuard>);
 
@@ -301,7 +301,7 @@ impl Flood {
     }
 }
 
-/// A machine has any number of addresses in its IPv6 network.
+/// Returns an address of one machine, which can use any number of addresses in its IPv6 network.
 fn of_one_network(host: u64) -> SocketAddr {
     let ip = (0x2001_0db8_u128 << 96) | u128::from(host);
     (std::net::Ipv6Addr::from_bits(ip), 1).into()
@@ -361,7 +361,7 @@ fn of_addresses_with_as_many_the_oldest_has_to_go() {
     );
     let fourth = come(4, 1);
     assert_eq!(other.close_request(), Some(CloseRequest::Evicted));
-    // Each has one connection, so the oldest of all is evicted.
+    // Each address has one connection, so the oldest of all connections is evicted.
     let _fifth = come(5, 1);
     assert_eq!((table.half_open(), fourth.close_request()), (4, None));
 }

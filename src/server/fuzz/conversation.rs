@@ -56,7 +56,7 @@ pub(super) enum Action {
     Raw,
     Kick,
     Word,
-    /// Sends a request that the server reads together with the next.
+    /// Sends a request that the server reads together with the next request.
     Pipeline,
     Request,
 }
@@ -196,7 +196,7 @@ impl World {
                 .max_unfinished_bytes(40_000);
         }
         let of_server = of_server.require_auth(flags & REQUIRES_AUTH != 0);
-        // Refuse words. A thread would answer them at any time.
+        // Refuse all four-letter words. A blocking thread would answer them at an unpredictable time.
         let of_server = of_server.four_letter_words_from("10.0.0.0/8");
         let of_server = of_server.expect("a network");
         let store = Store::memory_with(of_store.clock(clock.clone()));
@@ -384,7 +384,7 @@ impl World {
 
     /// Polls all woken tasks until none is left.
     fn run(&mut self) {
-        // Far more than any conversation of this length takes.
+        // This limit is far higher than the number of rounds that any conversation of this length needs.
         for _ in 0..100_000 {
             let mut has_run = false;
             for index in 0..self.lines.len() {
@@ -426,7 +426,7 @@ impl World {
             client.session = granted.session;
             client.password = granted.password;
         }
-        // A client closes its end when the server has.
+        // A client closes its end of the connection once the server has closed its own.
         if line.pipe.is_shut() {
             line.pipe.close();
             line.woken.0.store(true, SeqCst);

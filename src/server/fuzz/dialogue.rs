@@ -1,6 +1,7 @@
 //! [`Dialogue`]: the two directions of one connection as its client sees them, and the checks of their order.
 //!
-//! It reads the client's bytes as the server must, so it knows which replies are due, whatever was sent.
+//! The dialogue parses the client's bytes like the server does, so it knows which replies are due, even for malformed
+//! bytes.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -42,17 +43,17 @@ enum Phase {
     /// The handshake is not answered yet.
     Asked,
     Open,
-    /// Not a session: a four-letter word, or a refused session.
+    /// The client has no session, because it sent a four-letter word or its session was refused.
     Closed,
-    /// A request has the number of an event.
+    /// A request has the xid of events, so its reply cannot be distinguished from an event.
     Ambiguous,
 }
 
 struct Pending {
     xid: i32,
-    /// The operation, or the code if the request is not read.
+    /// The operation, or the error code of the reply if the request cannot be parsed.
     due: Result<Op, Code>,
-    /// Paths at which it arms watches, and whether those include descendants.
+    /// Paths at which the request arms watches, each with true if the watch includes descendants.
     arms: Vec<(String, bool)>,
 }
 
@@ -253,7 +254,7 @@ impl Dialogue {
         }
     }
 
-    /// Checks that only the reason of a refusal, or nothing, follows a reply.
+    /// Checks that a reply is followed by nothing or by the reason of a refusal.
     fn check_reason(&self, rest: &mut Reader<'_>) {
         if rest.is_empty() {
             return;
@@ -277,7 +278,7 @@ impl Dialogue {
         }
     }
 
-    /// Remembers what later requests refer to.
+    /// Remembers paths and watches, so that later requests can refer to them.
     fn learn(&mut self, response: &Response<'_>, known: &mut Known) {
         let mut learn_path = |path: &str| {
             if known.paths.len() < MAX_KNOWN {
@@ -332,7 +333,7 @@ fn covers(at: &str, is_recursive: bool, path: &str) -> bool {
                 .is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// Returns the paths at which a request arms watches, and whether those include descendants.
+/// Returns the paths at which a request arms watches, each with true if the watch includes descendants.
 fn armed_by(request: &Request<'_>) -> Vec<(String, bool)> {
     let one = |path: &str, below| vec![(path.to_owned(), below)];
     match request {

@@ -10,7 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::server::transport::Transport;
 
-/// A connection, shared by its clones. It wakes no task. The script polls the server's task after each act.
+/// A connection, shared by its clones. The pipe wakes no task, because the script polls the server's task after each
+/// action.
 #[derive(Clone)]
 pub(super) struct Pipe(Arc<Mutex<Inner>>);
 

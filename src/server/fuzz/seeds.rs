@@ -7,7 +7,7 @@ use crate::wire::fuzz::{Choice, Inputs};
 /// Path of the znode that was created last.
 const LAST: &str = "";
 
-/// Flags of a create: ephemeral, and sequential in addition.
+/// Flags of a create: ephemeral, and ephemeral sequential.
 const EPHEMERAL: u8 = 1;
 const ENTRY: u8 = 3;
 
@@ -53,7 +53,7 @@ impl Script {
         self.step(action, client, [0, op, path, detail, flags])
     }
 
-    /// Adds a part of a multi, by its number among the operations of one.
+    /// Adds a part of a multi. `number` is the part's number among the operations that a multi can contain.
     fn part(self, number: u8, path: &str, detail: u8, flags: u8) -> Self {
         let choice = Choice::of(Op::Create, path, detail, flags);
         let choice = Choice {

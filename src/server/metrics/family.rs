@@ -115,7 +115,7 @@ impl<T> Metric<T> {
     }
 }
 
-/// The encoder adds the last bucket, of all durations.
+/// Converts a distribution to a histogram. The encoder adds the last bucket, which counts all durations.
 fn of(distribution: &Distribution) -> proto::Histogram {
     let buckets = distribution.buckets.iter().map(|(bound, count)| {
         let mut bucket = proto::Bucket::default();

@@ -13,12 +13,12 @@ use super::family::{Metric, Sample, named, one, whole};
 use crate::server::admin::process;
 
 /// Adds `lockkeeper_build_info` and the metrics of this process (such as `process_resident_memory_bytes`) to a
-/// registry. Meant for programs that do not have them from elsewhere.
+/// registry. Call this only if no other library adds the metrics of the process.
 ///
-/// All are available on Linux, and some on other systems.
+/// On Linux all of them are available, on other systems only some.
 ///
 /// # Errors
-/// `AlreadyReg` if the registry has them already.
+/// `AlreadyReg` if the registry contains these metrics already.
 pub fn register_process_metrics(registry: &Registry) -> Result<(), Error> {
     let descs = descs(METRICS)?;
     registry.register(Box::new(ProcessCollector { descs }))
@@ -94,7 +94,7 @@ fn known(value: u64) -> Vec<Sample> {
     }
 }
 
-/// Returns the start time of something this old, in seconds since the epoch.
+/// Returns the time at which something of this age started, in seconds since the epoch.
 fn start(age: std::time::Duration) -> f64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0.0, |now| now.saturating_sub(age).as_secs_f64())

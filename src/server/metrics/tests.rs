@@ -9,7 +9,7 @@ use super::*;
 use crate::engine::Store;
 use crate::server::ServerOptions;
 
-/// Further values of a label are not listed.
+/// Number of listed values of a label. Further values are not listed.
 const MAX_LISTED: usize = 6;
 
 fn rows<T>(metrics: &[Metric<T>], from: &T, to: &mut String) {

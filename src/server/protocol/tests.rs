@@ -85,7 +85,8 @@ fn what_was_sent_is_not_kept_although_there_is_always_more() {
     assert_eq!(frames.waiting_bytes(), 0);
 }
 
-/// If it read more than it parses, a client that asks faster than it is answered would fill the memory.
+/// If the protocol read more than it parses, a client that sends requests faster than they are answered would fill the
+/// memory.
 #[test]
 fn nothing_is_read_while_a_whole_request_waits_to_be_taken_up() {
     let mut protocol = protocol();
@@ -102,7 +103,7 @@ fn nothing_is_read_while_a_whole_request_waits_to_be_taken_up() {
         taken += asked;
     }
     assert!(protocol.has_room(), "all are taken up");
-    // Half a request does not stop it from reading the other half.
+    // Half a request does not stop the protocol from reading the other half.
     protocol.receive(&get_data(1)[..5]);
     assert!(protocol.has_room());
 }
@@ -227,7 +228,7 @@ fn the_reason_of_a_refusal_is_for_clients_that_read_it() {
     }
 }
 
-/// A client that takes the write for refused would leave its entry in the queue.
+/// If the client believed that the write was refused, it would leave its entry in the queue.
 #[test]
 fn a_write_whose_answer_is_too_large_is_not_told_to_be_refused() {
     let acl = crate::model::acl::Acl::open();

@@ -16,14 +16,14 @@ async fn serving(options: ServerOptions) -> (Server, Store) {
     (Server::bind(&store, options).await.unwrap(), store)
 }
 
-/// Waits until the server closes the connection, and skips what it sends before.
+/// Waits until the server closes the connection. Skips all bytes that it sends before.
 async fn closed(stream: &mut TcpStream) {
     let mut rest = Vec::new();
     let end = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await;
     let _ = end.expect("it is closed");
 }
 
-/// The id in a session as [`taking_up`] returns it.
+/// Returns the id of a session that [`taking_up`] has returned.
 fn id_of(session: &[u8]) -> SessionId {
     SessionId(i64::from_be_bytes(session[..8].try_into().unwrap()))
 }
@@ -140,7 +140,7 @@ async fn a_kicked_session_loses_its_znodes_and_its_connection() {
     );
 }
 
-/// Its watches are removed in pieces, and until then none of its requests is executed.
+/// The watches of the session are removed in pieces. Until they are removed, none of its requests is executed.
 #[tokio::test]
 async fn a_kicked_session_with_many_watches_is_refused_at_once() {
     let (server, store) = serving(ServerOptions::new()).await;
@@ -216,7 +216,7 @@ async fn a_removed_user_is_cut_off_at_once_and_others_stay() {
     assert_eq!(proved(&mut ann, "ann:c").await, [0; 4]);
 }
 
-/// No time passes, so neither a ping nor a timeout wakes its task.
+/// No time passes, so neither a ping nor a timeout wakes the connection's task.
 #[tokio::test]
 async fn an_idle_connection_of_a_removed_user_is_closed() {
     let (server, _clock) = timeless(ServerOptions::new().require_auth(true)).await;
@@ -227,7 +227,8 @@ async fn an_idle_connection_of_a_removed_user_is_closed() {
     closed(&mut jane).await;
 }
 
-/// It is still a user, and would otherwise keep its rights for as long as its connection.
+/// The former super user is still accepted as a user. Without this check, it would keep its rights until its connection
+/// ends.
 #[tokio::test]
 async fn a_former_superuser_loses_its_rights() {
     let (server, store) = serving(ServerOptions::new()).await;
@@ -410,7 +411,7 @@ async fn many_failures_of_one_network_are_counted_in_one_record() {
         (rest.count, rest.peer.as_deref()),
         (100_000 - 20, Some("10.0.0.1"))
     );
-    // Each has a record again.
+    // In the next window, each failure has a record again.
     fail([10, 0, 0, 1], 1);
     assert_eq!(records.take().len(), 1);
 

@@ -15,7 +15,7 @@ async fn a_client_without_a_proof_in_time_is_cut_off_alone() {
     let mut silent = session_opened(&server).await;
     let end = tokio::time::timeout(PATIENCE, silent.read_u8()).await;
     assert!(end.expect("it is closed").is_err());
-    // Its deadline was earlier than the silent client's.
+    // The client with a proof is still served, although its deadline was earlier than the silent client's.
     let mut ping = Vec::new();
     put_frame(&mut ping, |to| {
         to.extend_from_slice(&[0xff, 0xff, 0xff, 0xfe, 0, 0, 0, 11]);
@@ -35,7 +35,7 @@ async fn a_session_that_nobody_has_proved_ends_with_its_connection() {
     let (unproven, _) = taking_up(&server, &[0; 12]).await;
     assert_eq!(sessions_left_by(unproven, &server).await, 0);
 
-    // The same after a reattachment.
+    // A reattachment without a proof also ends the session with its connection.
     let (former, session) = taking_up(&server, &[0; 12]).await;
     let (unproven, _) = taking_up(&server, &session).await;
     drop(former);
@@ -63,7 +63,7 @@ async fn a_session_that_was_proved_once_outlives_a_connection_that_has_not_prove
     prove(&mut again).await;
 }
 
-/// The list for whoAmI is limited, too.
+/// The list of identities for whoAmI has a limit too.
 #[test]
 fn the_proofs_of_a_client_have_a_limit() {
     let policy = Policy::default();

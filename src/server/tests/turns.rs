@@ -159,8 +159,8 @@ async fn rule_14_what_a_client_has_sent_is_read_before_its_session_expires() {
     assert_eq!(server.shared.store.counts().sessions, 1);
 }
 
-/// A client sends many creates, of which the server executes some in a turn, and then `end` is applied to it. Returns
-/// how many were executed when the server is done with the connection.
+/// Sends many creates to a server, which executes only some of them in a turn, and then passes the client's stream to
+/// `end`. Returns how many creates were executed when the server is done with the connection.
 async fn carried_out_of(count: usize, end: impl AsyncFnOnce(DuplexStream)) -> usize {
     const ROOM: usize = 1 << 20;
     let store = Store::memory();
@@ -194,7 +194,7 @@ async fn what_a_client_sent_before_it_went_is_carried_out() {
     assert_eq!(half.await, count, "it sends no more, and reads");
 }
 
-/// A stream that records its writes in a list shared by several.
+/// A stream that adds its name to a shared list at each write.
 struct Noted {
     stream: DuplexStream,
     name: &'static str,
@@ -245,7 +245,8 @@ impl transport::Transport for Noted {
     }
 }
 
-/// A server, a client that watches `/lock` persistently, another that changes it, and the names of clients written to.
+/// A server, a client that watches `/lock` persistently, and another client that changes it. `written` lists the names
+/// of the clients to which the server has written.
 struct Watching {
     _server: Server,
     watcher: DuplexStream,
@@ -314,7 +315,7 @@ pub(super) fn request(xid: i32, op: i32, path: &str, rest: &[u8]) -> Vec<u8> {
 pub(super) const DELETE: i32 = 2;
 const SET_DATA: i32 = 5;
 
-/// The next holder waits for the event. The former one has released the lock, whether it knows that or not.
+/// The next holder waits for the event. The former holder has released the lock even if it has no answer yet.
 #[tokio::test]
 async fn an_event_is_written_before_the_answer_to_the_request_that_fires_it() {
     let mut all = Watching::start().await;
@@ -326,7 +327,8 @@ async fn an_event_is_written_before_the_answer_to_the_request_that_fires_it() {
     assert_eq!(answer(&mut all.watcher).await[..4], [0xff; 4]);
 }
 
-/// Its requests arrive while it waits for the events of earlier ones, so there are always some left to execute.
+/// The client's requests arrive while the server waits until the events of earlier requests are sent, so there are
+/// always some requests left to execute.
 #[tokio::test]
 async fn a_client_of_which_each_request_fires_an_event_is_answered_in_between() {
     let all = Watching::start().await;

@@ -34,7 +34,7 @@ fn refusal(path: &Path) -> String {
     listen(path, 0o600).unwrap_err().to_string()
 }
 
-/// Before the socket listens, and before its permissions are set by its path.
+/// Checks the permissions before the socket listens, and before they are set by the file's path.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn the_file_is_never_open_to_more_users_than_asked_for() {
@@ -76,7 +76,7 @@ async fn the_socket_of_a_living_server_is_left_alone() {
         matches!(&refused, ServerError::UnixSocketInUse { path: its } if *its == path),
         "{refused}"
     );
-    // Its queue has the probe, and then this one.
+    // The queue of the living server contains the probe, and after it this connection.
     let _client = UnixStream::connect(&path).unwrap();
     living.accept().unwrap();
     living.accept().unwrap();
@@ -162,7 +162,7 @@ async fn servers_of_one_directory_start_one_after_the_other() {
         tokio::spawn(async move { listen(&path, 0o600).is_ok() })
     };
     assert!(!path.exists());
-    // Another one was faster.
+    // Another server was faster.
     let living = StdListener::bind(&path).unwrap();
     drop(held);
     assert!(
