@@ -1,5 +1,5 @@
-//! The ZooKeeper server: [`Server`] serves a store to other processes by ZooKeeper's protocol, over TCP, TLS or a Unix
-//! socket.
+//! The ZooKeeper server: [`Server`] serves a store to other processes with ZooKeeper's protocol, over TCP, TLS or a
+//! Unix socket.
 //!
 //! Start reading at `connection.rs`. `listener.rs` accepts connections, and `connection_table.rs` has their limits and
 //! statistics.
@@ -224,9 +224,9 @@ impl Server {
         }
     }
 
-    /// Stops the server. Accepts no more connections, answers the requests that have arrived and closes all
-    /// connections, after 5 s even if clients do not read their replies. The sessions stay in the store until their
-    /// clients reconnect or they expire.
+    /// Stops the server. It accepts no more connections, answers the requests that have arrived, and then closes all
+    /// connections. After 5 s it closes them even if clients have not read their replies. The sessions stay in the
+    /// store. Until they expire, clients can reattach to them over another server of the store.
     ///
     /// Not cancel safe. Dropping the call drops the server, which closes all connections immediately.
     pub async fn shutdown(mut self) {

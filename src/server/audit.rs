@@ -41,7 +41,8 @@ pub struct AuditRecord {
     pub outcome: AuditOutcome,
     /// Session that performed the action, or on which the action was performed.
     pub session: Option<SessionId>,
-    /// Identities that the client had proved, such as `digest:jane`, and its address, such as `ip:127.0.0.1`.
+    /// Identities that the client had proved at the time of the action, such as `digest:jane`, and its address, such as
+    /// `ip:127.0.0.1`.
     pub identities: Vec<String>,
     /// The client, such as `127.0.0.1:4711` or `unix:uid=1000,pid=4711`. If the record represents several actions, the
     /// network.
@@ -92,7 +93,7 @@ events! {
     ServerStart = "server_start",
     /// The server stops.
     ServerStop = "server_stop",
-    /// A client has proved an identity, or failed to.
+    /// A client has proved an identity, or has failed to prove one.
     Authenticate = "authenticate",
     /// A client has sent a wrong password for an existing session.
     TakeUpSession = "take_up_session",
@@ -249,7 +250,7 @@ impl Audit {
         allows
     }
 
-    /// Records the number of unrecorded failures whenever a window ends. Runs until dropped.
+    /// Records the number of unrecorded failures whenever a window ends. The future never completes.
     pub(super) async fn sum_up(self: Arc<Self>) {
         loop {
             self.opened.notified().await;

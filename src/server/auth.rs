@@ -52,7 +52,7 @@ pub(super) enum Proof {
     /// Accepted, but proves nothing new.
     Known,
     Refused,
-    /// The client has too many identities, or this one is too long.
+    /// The client has too many identities, or this identity is too long.
     LimitReached(Error),
 }
 
@@ -120,7 +120,7 @@ impl Admission {
         if !self.policy.accepts(&identity) {
             return Proof::Refused;
         }
-        // Proving a user again or reaching a limit is not a failed guess, so it has no penalty.
+        // A client that proves the same identity again or reaches a limit has not guessed wrong, so it gets no penalty.
         match self.add(&identity) {
             Ok(()) => Proof::Accepted(identity),
             Err(error) => Proof::LimitReached(error),

@@ -27,7 +27,7 @@ pub(super) struct ConnectionEntry {
     /// Id of the session, or 0 before the handshake is done.
     session: AtomicI64,
     timeout_ms: AtomicU64,
-    /// Locked once for each turn of the connection, and by four-letter words.
+    /// The connection's task locks the statistics once for each poll, and some four-letter words lock them.
     statistics: Mutex<Statistics>,
     is_reading: AtomicBool,
     /// True if the connection was accepted on the TLS address, even before its TLS handshake is done.
@@ -65,7 +65,7 @@ pub(super) enum CloseRequest {
     Disconnected = 5,
 }
 
-/// Traffic of a connection since its task's last report.
+/// Traffic of a connection since the last report by its task.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TrafficDelta {
     /// Number of frames read, including the handshake.
@@ -115,7 +115,7 @@ impl Default for LatencyStats {
 }
 
 impl LatencyStats {
-    /// Adds `count` responses of equal latency, whose requests were read together and answered together.
+    /// Adds `count` responses that all have the latency `each`.
     pub(super) fn add(&mut self, count: u64, each: Duration) {
         let each_ns = u64::try_from(each.as_nanos()).unwrap_or(u64::MAX);
         if count > 0 {
@@ -257,7 +257,7 @@ impl ConnectionEntry {
         self.is_tls.load(Ordering::Relaxed)
     }
 
-    /// Called by [`ConnectionGuard::session_opened`](super::connection_table::ConnectionGuard::session_opened).
+    /// Only [`ConnectionGuard::session_opened`](super::connection_table::ConnectionGuard::session_opened) calls this.
     pub(super) fn set_session(&self, session: SessionId, timeout: Duration) {
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         self.timeout_ms.store(timeout_ms, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! [`ConnectionTable`]: live connections, admission limits, traffic counters.
+//! [`ConnectionTable`]: the live connections of a server, the limits for new connections, and traffic counters.
 
 mod half_open;
 #[cfg(test)]
@@ -101,7 +101,7 @@ counts! {
     /// Failed proofs of identity.
     AuthFailed,
     FrameTooLong,
-    /// Connections closed because their client did not read.
+    /// Connections that were closed because their clients did not read.
     NotRead,
     SessionOverLimit,
     SessionDiskFull,
@@ -143,7 +143,7 @@ impl ConnectionTable {
         })
     }
 
-    /// Adds a half-open connection. May evict another one.
+    /// Adds a half-open connection. If there are too many, evicts another half-open connection.
     pub(super) fn enter(
         self: &Arc<Self>,
         address: impl Into<PeerAddress>,

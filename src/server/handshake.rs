@@ -41,7 +41,7 @@ pub(super) enum HandshakeError {
     ProtocolViolation,
     #[error("the client speaks HTTP")]
     Http,
-    /// The client was connected to another store, or to this one before a restore.
+    /// The client was connected to another store, or to this store before a restore.
     #[error("the client has seen a later zxid than this store has")]
     AheadOfStore,
     #[error("the session has ended, or has another password")]
@@ -58,8 +58,8 @@ const READ_BYTES: usize = 1024;
 /// gets no more memory than this before it has a session.
 pub(super) const MAX_HANDSHAKE_BYTES: usize = 1024;
 
-/// Reads the first frame, and answers it if it is a handshake. `is_proven` is true if the client has proved an identity
-/// by its certificate or its Unix user.
+/// Reads the first frame of a connection. Returns a four-letter word, or opens or reattaches a session and sends the
+/// response. `is_proven` is true if the client has proved an identity by its certificate or its Unix user.
 pub(super) async fn handshake<S>(
     stream: &mut S,
     guard: &ConnectionGuard,
@@ -185,7 +185,7 @@ fn traffic_of(
     }
 }
 
-/// Waits for the outcome, unless the client disconnects first.
+/// Waits for the session, or returns an error if the client disconnects first.
 ///
 /// After a restart, the store may open and reattach no session for a while. If the client gives up and connects again
 /// in the meantime, this old handshake must not take the session away from the new connection.

@@ -110,7 +110,7 @@ impl ServerOptions {
         Self::default()
     }
 
-    /// Sets the address for plain connections. Port 0 takes any free port, see
+    /// Sets the address for TCP connections without TLS. Port 0 takes any free port, see
     /// [`Server::local_addr`](super::Server::local_addr).
     #[must_use]
     pub fn listen(mut self, address: SocketAddr) -> Self {
@@ -152,7 +152,7 @@ impl ServerOptions {
         self
     }
 
-    /// Serves only the Unix socket, and listens on no port.
+    /// Listens only on the Unix socket, and on no port.
     #[must_use]
     pub fn unix_only(mut self) -> Self {
         self.listen = None;
@@ -246,8 +246,8 @@ impl ServerOptions {
         self
     }
 
-    /// Sets the time limit for a connection to open a session and, if required, to prove an identity. At most ten
-    /// years.
+    /// Sets the time limit for a client to open a session and, if required, to prove an identity. A limit of more than
+    /// ten years is shortened to ten years.
     #[must_use]
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         // Limit the timeout, because deadlines are sums that must not overflow.

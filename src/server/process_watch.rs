@@ -84,7 +84,7 @@ fn difference(stated: &ProcessIdentity, server: &ProcessIdentity, pid: i32) -> O
 }
 
 impl ProcessWatch {
-    /// Watches the process at the other end of a socket, if the client states the same one.
+    /// Watches the process at the other end of a socket, if the client states the same process.
     ///
     /// # Errors
     /// [`NotWatched::Exited`] if the process has exited. Otherwise the reason why the process cannot be watched, so
@@ -156,7 +156,7 @@ impl ProcessWatch {
         self.process
     }
 
-    /// Ready once the process has exited, even if its children live on with the socket.
+    /// Ready once the process has exited, even if a child process still has the socket open.
     pub(super) fn poll_exit(&self, context: &mut Context<'_>) -> Poll<()> {
         // An error would mean that the runtime has ended.
         match self.exit.poll_read_ready(context) {
@@ -165,7 +165,8 @@ impl ProcessWatch {
         }
     }
 
-    /// Ends a session without a connection when the process exits, unless the session is reattached or ends first.
+    /// Watches the process while its session has no connection. Ends the session when the process exits. Stops if the
+    /// session is reattached or ends before that.
     pub(super) async fn follow(self, mut session: Follower) {
         let exited = poll_fn(|context| self.poll_exit(context));
         if run_until_closed(session.over(), exited).await.is_some() {
@@ -176,7 +177,7 @@ impl ProcessWatch {
 
 /// Returns a handle to the process that has connected. The handle stays valid when the process's number is reused.
 fn peer_pidfd(socket: impl AsFd, pid: i32) -> Result<OwnedFd, NotWatched> {
-    // Linux before 6.5 lacks this option, and some later versions lack it for a process that is gone.
+    // Linux before 6.5 lacks this option, and with some later versions it fails if the process has exited.
     getsockopt(&socket, PeerPidfd).or_else(|_| pidfd_of(pid))
 }
 

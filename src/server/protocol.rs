@@ -91,7 +91,7 @@ enum ResponseShape {
     Last { code: Code, zxid: i64 },
 }
 
-/// Limit of encoded unsent bytes. Further replies stay in the outbox, where they count as unread.
+/// Limit of the bytes that are encoded and not sent. Further replies stay in the outbox, where they count as unread.
 const OUTPUT_BUFFER_BYTES: usize = 64 << 10;
 
 /// Upper bound for the memory of a parsed request, as a multiple of its frame's length. The bound is high because every
@@ -335,7 +335,7 @@ impl ProtocolState {
             }
             ResponseShape::Last { code, zxid } => put_code(out, xid, *zxid, *code),
             ResponseShape::Identity(proved) => {
-                // An identity that the store refuses is not proved.
+                // If the store refuses the identity, the client has not proved it.
                 let taken = answer.as_ref().map(|_| ()).map_err(Code::from);
                 // `Admission` added the identity when the request was parsed. If the store refuses the identity, the
                 // store and `Admission` would disagree about the client's rights, so the connection ends.
@@ -465,8 +465,8 @@ impl ParsedRequest {
 }
 
 impl Admission {
-    /// Decides on a request. Before the client is admitted, only proofs of identity, pings and closeSession are
-    /// accepted.
+    /// Converts a request to a request to the store, or refuses it. Before the client is admitted, only proofs of
+    /// identity, pings and closeSession are accepted.
     fn admit(&mut self, incoming: &Incoming<'_>) -> ParsedRequest {
         let (xid, request) = (incoming.xid, &incoming.request);
         let op = request.op();

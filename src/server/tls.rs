@@ -67,8 +67,8 @@ const KEY: &str = "the server's key";
 const CLIENT_AUTHORITY: &str = "the authority of clients' certificates";
 
 impl TlsOptions {
-    /// Reads the server's certificate chain and its key. An expired certificate is accepted with a warning in the log,
-    /// but clients will refuse it.
+    /// Reads the server's certificate chain and its key. An expired certificate is accepted, with a warning in the log.
+    /// But clients will refuse it.
     ///
     /// # Errors
     /// A [`TlsError`] that names the file and the reason.
@@ -196,8 +196,8 @@ impl ServerOptions {
         self
     }
 
-    /// Sets the address for TLS connections, in addition to the plain one. Port 0 takes any free port, see
-    /// [`Server::tls_addr`](super::Server::tls_addr).
+    /// Sets the address for TLS connections, in addition to the address for plain connections. Port 0 takes any free
+    /// port, see [`Server::tls_addr`](super::Server::tls_addr).
     #[must_use]
     pub fn tls_listen(mut self, address: SocketAddr) -> Self {
         self.tls_listen = Some(address);

@@ -52,12 +52,13 @@ impl<'a> Certificate<'a> {
         name::text(self.subject)
     }
 
-    /// Returns the URI, for example `URI:spiffe://example/a`. `None` unless there is exactly one.
+    /// Returns the URI, for example `URI:spiffe://example/a`, or `None` if there is not exactly one URI.
     pub(super) fn uri(&self) -> Option<String> {
         self.only_name(URI, "URI")
     }
 
-    /// Returns the URI or DNS name that replaces a missing subject. `None` unless there is exactly one.
+    /// Returns the name that replaces a missing subject. This is the URI if there is exactly one, otherwise the DNS
+    /// name if there is exactly one.
     pub(super) fn alternative_name(&self) -> Option<String> {
         self.uri().or_else(|| self.only_name(DNS_NAME, "DNS"))
     }
@@ -74,7 +75,7 @@ impl<'a> Certificate<'a> {
         is_plain.then(|| format!("{word}:{name}"))
     }
 
-    /// Returns the start and end of validity.
+    /// Returns the start and the end of the certificate's validity.
     pub(super) fn validity(&self) -> Option<(SystemTime, SystemTime)> {
         let mut reader = Reader::new(self.validity);
         Some((time(&mut reader)?, time(&mut reader)?))
@@ -99,7 +100,8 @@ fn alternative_names(mut signed: Reader<'_>) -> Option<&[u8]> {
     }
 }
 
-/// Returns a revocation list's next update (RFC 5280, section 5.1), if it has one.
+/// Returns the time of a revocation list's next update (RFC 5280, section 5.1), or `None` if the list does not state
+/// it.
 pub(super) fn list_end(der: &[u8]) -> Option<SystemTime> {
     let whole = Reader::new(der).expect(SEQUENCE)?;
     let mut signed = Reader::new(Reader::new(whole).expect(SEQUENCE)?);
@@ -144,12 +146,13 @@ fn time(reader: &mut Reader<'_>) -> Option<SystemTime> {
     }
 }
 
-/// Returns the days since 1970. Years are counted from March, so that a leap day is the last day of its year.
+/// Returns the number of days since the start of 1970. The calculation lets each year start in March, so that a leap
+/// day is the last day of its year.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month > 2 { year } else { year - 1 };
     let months_since_march = (month + 9) % 12;
     let leaps = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    // 719,468 days lie between March 1 of year 0 and 1970.
+    // There are 719,468 days from March 1 of year 0 to January 1, 1970.
     365 * year + leaps + (153 * months_since_march + 2) / 5 + day - 1 - 719_468
 }
 

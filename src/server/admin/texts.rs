@@ -1,7 +1,7 @@
 //! [`Texts`]: composes the four-letter words' texts from the state of the store, the connection table and the process.
 //!
-//! The numbers of sessions, ephemeral znodes and watches include in-process sessions. Connections are only those that
-//! the server has accepted.
+//! The numbers of sessions, ephemeral znodes and watches include in-process sessions. The number of connections
+//! includes only connections that the server has accepted.
 
 use std::collections::BTreeMap;
 use std::path::Path;

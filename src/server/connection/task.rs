@@ -1,4 +1,4 @@
-//! [`ConnectionTask`]: the four steps of a connection that has a session. `connection.rs` describes them.
+//! [`ConnectionTask`]: runs the four steps of a connection that has a session. `connection.rs` describes the steps.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -46,7 +46,7 @@ pub(super) struct ConnectionTask<'a, S> {
     /// True once the server shuts down. We then read no more bytes, and close the connection when all requests are
     /// answered.
     is_draining: bool,
-    /// True once the client sends no more, or the connection has broken.
+    /// True once the client has stopped sending, or reading has failed.
     is_read_closed: bool,
     /// True once a write has failed. We still execute the requests that the client has sent, because an exiting process
     /// may release its locks with them (invariant 7).
@@ -121,7 +121,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         Poll::Ready(())
     }
 
-    /// Parses the requests that have arrived, and submits them to the store. Returns their number.
+    /// Parses the requests that have arrived, and submits them to the store. Returns the number of submitted requests.
     fn submit_requests(
         &mut self,
         context: &mut Context<'_>,
@@ -258,7 +258,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Encodes the messages that may be sent now. Ready if there were any.
+    /// Encodes the messages that may be sent now. Ready if it has encoded any.
     fn poll_encode(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, CloseReason>> {
         // Register the waker before looking into the outbox. Otherwise a message that arrives in between would not wake
         // this task.
@@ -296,7 +296,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                     }
                     break;
                 }
-                // The answer to closeSession has yet to be written.
+                // The answer to closeSession is not written yet, so do not close the connection.
                 Taken::End(Ending::Closed) if !self.protocol.is_idle() => break,
                 Taken::End(ending) => return Poll::Ready(Err(CloseReason::Session(ending))),
             }
@@ -353,7 +353,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         None
     }
 
-    /// Takes each of the four steps once. Returns true if any of them made progress, or more can be done immediately.
+    /// Takes each of the four steps once. Returns true if one of them made progress, or if the caller must call this
+    /// again for another reason.
     ///
     /// We read first, so that requests that have just arrived are answered in the same turn and in one write. If these
     /// requests fired events, the turn ends before we answer them. The next holder of a lock waits for its event, while
@@ -409,7 +410,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         is_over && self.protocol.is_caught_up()
     }
 
-    /// Advances until nothing more can be done or the turn is over. Returns the reason if the connection must close.
+    /// Repeats the steps until none makes progress or the turn is over. Returns the reason if the connection must
+    /// close.
     fn poll_turn(&mut self, context: &mut Context<'_>) -> Option<CloseReason> {
         let permit = match self.poll_next_turn(context) {
             Poll::Ready(permit) => permit,

@@ -34,7 +34,7 @@ fn refusal(path: &Path) -> String {
     listen(path, 0o600).unwrap_err().to_string()
 }
 
-/// Checks the permissions before the socket listens, and before they are set by the file's path.
+/// Checks the file's permissions before the socket listens, and before they are set by the file's path.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn the_file_is_never_open_to_more_users_than_asked_for() {
