@@ -78,8 +78,8 @@ impl Admission {
         Ok(())
     }
 
-    /// Applies the current policy to the client. Returns false if the policy accepts one of the client's identities no
-    /// longer, or if one of them was the super user and is not any more.
+    /// Applies the current policy to the client. Returns false if the policy no longer accepts one of the client's
+    /// identities, or if one of them is no longer the super user.
     pub(super) fn renew(&mut self, access: &Access) -> bool {
         if access.is_current(self.policy.generation) {
             return true;
@@ -130,8 +130,8 @@ impl Admission {
 
 /// Failed proofs of identity, counted by network.
 ///
-/// A penalty delays only the failed answer and its connection, not other clients with the same address. The table has a
-/// fixed size, so attackers cannot fill the memory. If two networks share a slot by chance, their penalties can only
+/// A penalty delays only the connection whose proof has failed, not other clients with the same address. The table has
+/// a fixed size, so attackers cannot fill the memory. If two networks share a slot by chance, their penalties can only
 /// become longer.
 #[derive(Debug)]
 pub(super) struct Penalties {
@@ -167,7 +167,7 @@ impl Default for Penalties {
 }
 
 impl Penalties {
-    /// Counts a failure. Returns the time by which its answer must be delayed.
+    /// Counts a failure. Returns the delay after which the failure may be answered.
     pub(super) fn add(&self, address: PeerAddress, now: BootInstant) -> Duration {
         let slot = self.hasher.hash_one(address.network()) as usize % SLOTS;
         let failures = &mut self.slots.lock()[slot];

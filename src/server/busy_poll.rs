@@ -4,10 +4,10 @@
 //! receiver is asleep, and its wake-up takes longer than all the work (40 to 50 µs on a virtual machine). So the
 //! runtime's thread polls its sockets for a while before it sleeps.
 //!
-//! Polling uses a core, so the time of polling adapts like KVM's halt polling. This window becomes zero after a pause
-//! that was longer than the limit, and doubles with each shorter pause. So a server with few requests never polls, and
-//! a server stops polling after one window without requests. Between polls the thread offers the core to other
-//! programs. If another program uses the core for long, polling stops for a while.
+//! Polling keeps a core busy, so the polling window adapts to the requests, like KVM's halt polling. The window becomes
+//! zero after a pause that was longer than the limit, and doubles with each shorter pause. So a server with few
+//! requests never polls, and polling stops after one window without requests. Between polls the thread offers the core
+//! to other programs. If another program uses the core for long, polling stops for a while.
 //!
 //! <https://docs.kernel.org/virt/kvm/halt-polling.html>
 

@@ -293,7 +293,7 @@ impl ServerOptions {
 
     /// Sets the limit of unread replies and events of all clients together, in bytes. Requests that wait behind unread
     /// replies count too. If the limit is exceeded, the server closes the connections whose clients have left bytes
-    /// unread for longest, but never the connection of a client that reads its replies. The sessions stay until their
+    /// unread for the longest time. Clients that read their replies are not affected. The sessions stay until their
     /// timeouts.
     #[must_use]
     pub fn max_all_outgoing_bytes(mut self, limit: usize) -> Self {

@@ -49,13 +49,13 @@ impl TurnLength {
         }
     }
 
-    /// Notes a turn that ended with requests left.
+    /// Records a turn that ended with requests left over.
     pub(super) fn spend(&self) {
         let short = self.short.load(Ordering::Relaxed);
         self.short.store(short.saturating_sub(1), Ordering::Relaxed);
     }
 
-    /// Notes a turn that served everything its client had sent.
+    /// Records a turn that served all requests that its client had sent.
     pub(super) fn served_all(&self, turn: &Turn) {
         if (1..=SINGLE_REQUESTS).contains(&(turn.limit - turn.requests)) {
             self.short.store(SHORT_TURNS, Ordering::Relaxed);

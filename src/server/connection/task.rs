@@ -486,9 +486,9 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
         let is_unread = match self.protocol.has_room() {
             true => self.stream.is_readable(),
-            // We do not read at the moment, so look for the reason. If answers wait for the log, the server is late,
-            // and the session must not expire. Otherwise the client is silent. Requests that wait for room in the log
-            // have touched the session already.
+            // We do not read at the moment, so the socket may contain unread bytes. If answers wait for the log, the
+            // server is the cause, and the session must not expire. Otherwise the client is silent. Requests that wait
+            // for room in the log need no check, because they have touched the session already.
             false => self.blocked.is_some(),
         };
         if !is_unread {
@@ -540,8 +540,8 @@ fn poll_durable(
     bound: Zxid,
     context: &mut Context<'_>,
 ) -> Result<bool, CloseReason> {
-    // Keep the future between polls. If each poll created a new future, this task would always be last in the queue of
-    // the tasks that wait for the log.
+    // Keep the future between polls. If each poll created a new future, this task would always be at the end of the
+    // queue of tasks that wait for the log.
     let is_new = blocked.as_ref().is_none_or(|(to, _)| *to != bound);
     if is_new {
         *blocked = Some((bound, connection.passage(bound)));
