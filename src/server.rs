@@ -226,7 +226,7 @@ impl Server {
 
     /// Stops the server. It accepts no more connections, answers the requests that have arrived, and then closes all
     /// connections. After 5 s it closes them even if clients have not read their replies. The sessions stay in the
-    /// store. Until they expire, clients can reattach to them over another server of the store.
+    /// store. A client can reattach to its session over another server of the store until the session expires.
     ///
     /// Not cancel safe. Dropping the call drops the server, which closes all connections immediately.
     pub async fn shutdown(mut self) {

@@ -306,7 +306,7 @@ impl ServerOptions {
     /// polling saves the wake-up of a sleeping core for each request. It uses up to one core while it waits for the
     /// next request. After a longer pause, the server does not poll until requests arrive at shorter intervals again.
     ///
-    /// `lockkeeper serve` polls for up to 100 µs on machines with more than one core. In the library, polling is off by
+    /// `lockkeeper serve` polls for up to 100 µs on machines with more than one core. Otherwise polling is off by
     /// default, because it takes time from the other tasks on the same thread of the runtime.
     #[must_use]
     pub fn busy_poll(mut self, limit: Duration) -> Self {
