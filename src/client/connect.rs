@@ -24,8 +24,8 @@ use crate::runtime::clock::Clock;
 ///
 /// # Errors
 /// [`Error::Target`] for a bad URL. [`Error::ConnectFailed`] if no server answers within the connect timeout.
-/// [`Error::NoChroot`]. [`Error::Forked`] in a process that was forked without exec from one that had used this
-/// library: connect after the fork.
+/// [`Error::NoChroot`] if the URL's chroot does not exist. [`Error::Forked`] in a process that was forked without exec
+/// after its parent had used this library. Such a program must connect after the fork.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -55,7 +55,8 @@ where
     let target = target
         .try_into()
         .map_err(|error| Error::Target(error.into()))?;
-    // On another thread, because recovery of a large store reads its whole log and would block the caller's executor.
+    // Open the store on another thread. Recovery of a large store reads its whole log and would block the caller's
+    // executor.
     if let TargetKind::File { path } = &target.0 {
         let store = Store::file_aside(path.clone()).await?;
         return store.connect_with(options).await;
@@ -121,8 +122,8 @@ impl Store {
     }
 }
 
-/// A client of one store. It opens a new [`Session`] when the last has ended, so recipes outlive their sessions. Clones
-/// share the same client.
+/// A client of one store. It opens a new [`Session`] when the last one has ended, so recipes keep working after a
+/// session ends. Clones share the same client.
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
 
@@ -130,10 +131,11 @@ struct Inner {
     target: String,
     connector: Arc<dyn Connector>,
     options: ConnectOptions,
-    /// Most clients never need another session, so it is returned without a lock while it is alive.
+    /// The first session. Most clients never need another one, so it is returned without locking `current` while it is
+    /// alive.
     first: Session,
     current: Mutex<Current>,
-    /// Lets concurrent callers open only one session.
+    /// Held while a session is opened, so that concurrent callers open only one.
     opening: tokio::sync::Mutex<()>,
     store_id: OnceLock<String>,
 }
@@ -144,7 +146,7 @@ struct Current {
 }
 
 impl Client {
-    /// Opens the first session at a store, for custom stores and wrappers. `target` names the store in errors.
+    /// Opens a client and its first session, for custom stores and wrappers. `target` names the store in errors.
     ///
     /// # Errors
     /// The connector's errors, and [`Error::BadArguments`] for invalid options.
@@ -180,7 +182,7 @@ impl Client {
         &self.0.target
     }
 
-    /// Returns the id of the store that issued this client's fencing tokens. `None` if it has none.
+    /// Returns the id of the store that issued this client's fencing tokens. `None` if the store has no id.
     pub fn store_id(&self) -> Option<&str> {
         self.0.store_id.get().map(String::as_str)
     }
@@ -190,7 +192,7 @@ impl Client {
         self.0.connector.clock()
     }
 
-    /// Returns the number of pending clean-ups of the current session. They end with it. See
+    /// Returns the number of pending clean-ups of the current session. The clean-ups end when the session ends. See
     /// [`Session::pending_cleanups`].
     pub fn pending_cleanups(&self) -> usize {
         self.current_session().pending_cleanups()
@@ -201,7 +203,7 @@ impl Client {
         self.0.current.lock().session.clone()
     }
 
-    /// Returns the session, or opens a new one if the last has ended.
+    /// Returns the current session, or opens a new one if it has ended.
     ///
     /// Cancel safe.
     ///
@@ -220,7 +222,7 @@ impl Client {
 
     async fn reopen(&self) -> Result<Session> {
         let _one_at_a_time = self.0.opening.lock().await;
-        // Another caller may have opened it while we waited.
+        // Another caller may have opened a session while we waited for the lock.
         if let Some(session) = self.live_session()? {
             return Ok(session);
         }
@@ -229,7 +231,7 @@ impl Client {
         let session = Session::configured(backend, &self.0.options);
         tracing::info!(target_store = %self.0.target, session = %session.id(), "session opened");
         let mut current = self.0.current.lock();
-        // Closed in the meantime. Dropping the new session closes it.
+        // The client was closed in the meantime. The return drops the new session, which closes it.
         if current.closed {
             return Err(Error::SessionClosed {
                 session: current.session.id(),
@@ -239,7 +241,7 @@ impl Client {
         Ok(session)
     }
 
-    /// Returns the session if it is alive, without opening another.
+    /// Returns the current session if it is alive, without opening another one.
     ///
     /// # Errors
     /// [`Error::SessionClosed`] after [`close`](Self::close). [`Error::Forked`].
@@ -258,7 +260,8 @@ impl Client {
         Ok(session.status().is_alive().then(|| session.clone()))
     }
 
-    /// Refuses another store, because fencing tokens of two stores cannot be compared. Accepts a store without an id.
+    /// Refuses a session at a different store, because fencing tokens of two stores cannot be compared. Accepts a store
+    /// without an id.
     fn check_store_id(&self, backend: &Arc<dyn Backend>) -> Result<()> {
         let Some(found) = backend.store_id() else {
             return Ok(());
@@ -274,14 +277,15 @@ impl Client {
         })
     }
 
-    /// Closes the session, which releases its locks immediately. The client opens no other.
+    /// Closes the session, which releases its locks immediately. The client opens no other session after this call.
     ///
     /// # Errors
-    /// [`Error::ConnectionLoss`] if the store could not be reached. It releases the locks after the session timeout.
+    /// [`Error::ConnectionLoss`] if the store could not be reached. The store then releases the locks after the session
+    /// timeout.
     pub async fn close(&self) -> Result<()> {
         let session = {
             let mut current = self.0.current.lock();
-            // Before the close, so that no session is opened in the meantime.
+            // Set the flag before closing the session, so that no other caller opens a new session in the meantime.
             current.closed = true;
             current.session.clone()
         };
@@ -298,11 +302,11 @@ impl Drop for Inner {
     /// Waits a limited time for unsent clean-ups, because the last handle is often dropped as the process exits.
     fn drop(&mut self) {
         let session = &self.current.get_mut().session;
-        // If the writing thread makes no progress, waiting would only delay the exit.
+        // If the flush wrote nothing, the connection is down or stuck, and waiting would only delay the exit.
         if session.flush() != Flushed::Written || session.pending_cleanups() == 0 {
             return;
         }
-        // On a single-threaded runtime, this thread also reads the replies.
+        // On a single-threaded runtime, this thread is also the one that reads the replies, and it is about to block.
         session.backend().read_elsewhere();
         if !session.status().wait_for_cleanups(LAST_DROP_LIMIT) {
             let (session, limit) = (session.id(), LAST_DROP_LIMIT);

@@ -25,15 +25,16 @@ pub use heartbeat::Heartbeat;
 pub use requests::Call;
 use requests::done;
 
-/// A session at a store. It never silently becomes another session: once it has expired, it is over.
+/// A session at a store. Once it has expired, it stays expired. It is never silently replaced with a new session.
 ///
-/// Each method sends its request when it is called, not when its future is polled, so several can be pending. The store
-/// executes them in the order of the calls. Dropping a future does not cancel its request. Clones share the same
-/// session. Dropping the last clone closes it.
+/// Each method sends its request when the method is called, not when its future is polled, so several requests can be
+/// pending. The store executes them in the order of the calls. Dropping a future does not cancel its request. Clones
+/// share the same session. Dropping the last clone closes the session.
 ///
 /// # Errors
 /// Every request fails with [`Error::ConnectionLoss`] if the connection broke before the answer arrived, and with
-/// [`Error::SessionExpired`] or [`Error::SessionClosed`] once the session is over. Methods list only further errors.
+/// [`Error::SessionExpired`] or [`Error::SessionClosed`] once the session is over. The methods list only their
+/// additional errors.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -60,7 +61,7 @@ struct Inner {
 }
 
 impl Session {
-    /// Creates a session over `backend`. `acl` applies to the znodes that it creates.
+    /// Creates a session over `backend`. `acl` applies to the znodes that the session creates.
     pub fn new(backend: Arc<dyn Backend>, acl: Acl) -> Self {
         Self::configured(backend, &ConnectOptions::new().acl(acl))
     }
@@ -84,7 +85,7 @@ impl Session {
         session
     }
 
-    /// Returns the session's id, which owns its ephemeral znodes.
+    /// Returns the session's id, which the store records as the owner of the session's ephemeral znodes.
     pub fn id(&self) -> SessionId {
         self.0.status.id()
     }
@@ -94,7 +95,7 @@ impl Session {
         self.0.status.state()
     }
 
-    /// Returns a stream of the session's state changes from now on.
+    /// Returns a stream of the session's state changes after this call.
     pub fn states(&self) -> StateStream {
         self.0.status.states()
     }
@@ -104,8 +105,9 @@ impl Session {
         &self.0.status
     }
 
-    /// Returns the size in bytes, rounded up, of a create within a multi, for a path and data of these lengths and this
-    /// session's [`acl`](Self::acl). A multi has at most [`LARGEST_REQUEST_BYTES`].
+    /// Returns the size in bytes, rounded up, of a create within a multi. `path` and `data` are the lengths of the
+    /// create's path and data in bytes, and the create has this session's [`acl`](Self::acl). All operations of a multi
+    /// together have at most [`LARGEST_REQUEST_BYTES`].
     ///
     /// [`LARGEST_REQUEST_BYTES`]: crate::LARGEST_REQUEST_BYTES
     pub fn create_bytes(&self, path: usize, data: usize) -> usize {
@@ -117,15 +119,16 @@ impl Session {
         self.0.status.timeout()
     }
 
-    /// Returns the time until which no other session can hold what this one holds, if clocks and server behave as
-    /// assumed. `None` for as long as the session lives. See [`SessionStatus::held_until`].
+    /// Returns the time until which no other session can hold the locks that this session holds, if the clocks and the
+    /// server behave as assumed. `None` if the session holds its locks for as long as it lives. See
+    /// [`SessionStatus::held_until`].
     pub fn held_until(&self) -> Option<Deadline> {
         self.0.status.held_until()
     }
 
-    /// Returns the number of pending clean-ups: deletes of abandoned entries, and searches for entries whose create was
-    /// not answered. If it stays above a few, the store refuses them and locks are blocked. The log names the znode and
-    /// the error.
+    /// Returns the number of pending clean-ups, which are deletes of abandoned entries and searches for entries whose
+    /// create was not answered. If this number stays above a few, the store refuses the clean-ups, and the remaining
+    /// entries block their locks. The log names the znode and the error.
     pub fn pending_cleanups(&self) -> usize {
         self.0.status.pending_cleanups()
     }
@@ -145,7 +148,7 @@ impl Session {
         &self.0.entry_patterns
     }
 
-    /// Returns the id of the store. `None` if it has none that this session may read.
+    /// Returns the id of the store. `None` if the store has no id or this session may not read it.
     pub fn store_id(&self) -> Option<&str> {
         self.0.backend.store_id()
     }
@@ -161,12 +164,13 @@ impl Session {
         self.0.submit(request)
     }
 
-    /// Closes the session. It holds nothing from this call on, and the store deletes its ephemeral znodes immediately.
-    /// Closing a session that is over succeeds.
+    /// Closes the session. From this call on, the session holds nothing. The store deletes its ephemeral znodes as soon
+    /// as the request arrives. Closing a session that is already over succeeds.
     ///
     /// Cancel safe: dropping the future does not stop the closing.
     pub fn close(&self) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
-        // Before the request is sent, because from then on its locks may be granted to other sessions (invariant 6).
+        // Mark the session as closing before we send the request. Once the server has the request, it may grant this
+        // session's locks to other sessions (invariant 6).
         self.0.status.set_closing();
         let closing = self.call(Request::Close, done);
         async move {
@@ -179,9 +183,9 @@ impl Session {
 
     /// Blocks until all submitted requests have been written to the connection, for at most 5 ms.
     ///
-    /// For drops that send a last request: once it is written, it reaches the server even if the process exits
-    /// (invariant 7). Does not block while the session is suspended or if the store is in this process. After a timeout
-    /// it does not block again until the connection has accepted bytes.
+    /// This is for drops that send a last request. Once that request is written, it reaches the server even if the
+    /// process exits (invariant 7). The call does not block while the session is suspended, or if the store is in this
+    /// process. After a call that timed out, later calls do not block until the connection has accepted bytes again.
     pub fn flush(&self) -> Flushed {
         self.0.flush()
     }
@@ -192,16 +196,18 @@ impl Session {
         self.0.status.lease()
     }
 
-    /// Waits until a fifth of the timeout is left until [`held_until`](Self::held_until), and returns the lease, so
-    /// that a lock granted under it is not lost immediately. The [heartbeat](Self::heartbeat) renews it. On a session
-    /// in use it usually is fresh already.
+    /// Waits until the lease has at least a fifth of the timeout left until [`held_until`](Self::held_until), and
+    /// returns that lease. A lock that is granted under this lease is not lost immediately. The
+    /// [heartbeat](Self::heartbeat) renews the lease. While a session is in use, its lease is usually fresh and the
+    /// call returns immediately.
     ///
     /// Cancel safe.
     ///
     /// # Errors
     /// [`Error::SessionExpired`] or [`Error::SessionClosed`] if the session ends first.
     pub async fn fresh_lease(&self) -> Result<Lease> {
-        // Without a use, an idle session at an ensemble sends no writes, and nothing would renew the lease.
+        // An idle session at an ensemble sends no writes, so nothing would renew its lease. This heartbeat marks the
+        // session as in use while we wait.
         let _heartbeat = self.heartbeat();
         self.0.status.fresh_lease().await
     }
@@ -220,11 +226,11 @@ impl PartialEq for Session {
 }
 
 impl Inner {
-    /// Inlined, because little is left of it where the kind of request is known.
+    /// Inlined, because the compiler removes most of this function where it knows the kind of request.
     #[inline]
     fn submit(&self, request: Request) -> Response {
-        // Refuse a request that is too large here. A ZooKeeper server would close the connection, and all other pending
-        // requests would fail with it.
+        // Check the size before we send anything. A ZooKeeper server closes the connection on a request that is too
+        // large, and all other pending requests would fail with it.
         match Error::if_forked().and_then(|()| self.scale.check(&request)) {
             Ok(()) => match self.status.sending() {
                 None => self.backend.submit(request),
@@ -242,8 +248,8 @@ impl Inner {
         }
     }
 
-    /// Renews the lease when the answer proves that the session is alive. `sent` must be read before the request is
-    /// sent, because the lease counts from there (invariant 6).
+    /// Submits a request whose answer renews the lease if it proves that the session is alive. `sent` must be read
+    /// before the request is sent, because the renewed lease starts at that time (invariant 6).
     fn submit_as_proof(&self, request: Request, sent: PendingProof) -> Response {
         let is_write = request.is_write();
         match self.backend.submit(request).now_or_never() {
@@ -261,13 +267,14 @@ impl Inner {
 }
 
 impl Cleanup {
-    /// Starts a clean-up of this session and counts it as pending. The log shows `path`.
+    /// Starts a clean-up of this session and counts it as pending. Log messages about the clean-up contain `path`.
     pub fn new(session: &Session, path: &ZnodePath) -> Self {
         Self::of(session.status(), path)
     }
 
     /// Waits until a step that failed with `error` can be repeated, and returns the session. The wait does not keep the
-    /// session open: if no other handle is left, it closes, which deletes its znodes.
+    /// session open. If the program drops its last handle during the wait, the session closes, and the store deletes
+    /// its ephemeral znodes.
     ///
     /// # Errors
     /// `error` if repeating cannot help. [`Error::SessionClosed`] if the session ended during the wait.
@@ -275,7 +282,8 @@ impl Cleanup {
         if self.waits_for_connection(&error) {
             return Ok(session);
         }
-        // Released during the pause, so that the program's last handle can close the session.
+        // Keep only a weak reference during the pause, so that the session can close when the program drops its last
+        // handle.
         let weak = Arc::downgrade(&session.0);
         drop(session);
         self.pause_after(error).await?;

@@ -42,7 +42,7 @@ pub(crate) enum TargetKind {
     /// Reached over a network.
     Served {
         kind: ServerKind,
-        /// Each as `host:port`.
+        /// The servers, each as `host:port`.
         hosts: Vec<String>,
         chroot: ZnodePath,
         tls: bool,
@@ -70,7 +70,7 @@ impl ServerKind {
     }
 }
 
-/// The same as ZooKeeper's.
+/// Used for a host without a port, as in ZooKeeper.
 const DEFAULT_PORT: u16 = 2181;
 
 impl Target {
@@ -154,8 +154,9 @@ fn parse(url: &str) -> Result<Target, TargetError> {
     }
 }
 
-/// Hides URLs that may contain a password, because errors end up in logs. [`hosts_and_chroot`] misses credentials if
-/// the scheme or slashes are missing or the password contains a slash.
+/// Removes URLs that may contain a password from an error, because errors end up in logs. [`hosts_and_chroot`] refuses
+/// most URLs with credentials. It misses credentials if the scheme or the slashes are missing, or if the password
+/// contains a slash.
 fn without_password(url: &str, error: TargetError) -> TargetError {
     if !url.contains('@') {
         return error;
@@ -202,13 +203,13 @@ fn memory(url: &str, name: &str) -> Result<Target, TargetError> {
 }
 
 fn file(url: &str, path: &str) -> Result<Target, TargetError> {
-    // A host may follow `//`. Only the empty host, this machine, is accepted.
+    // In a file URL, a host may follow `//`. We accept only the empty host, which means this machine.
     let is_foreign = url.starts_with("file://") && !path.starts_with('/');
     let reason = match path {
         "" => "a path is missing",
         _ if is_foreign => "after `file://` the path is absolute: `file:///var/lib/app`",
         _ if path.contains('\0') => "a path holds no NUL",
-        // It would create a directory of that name.
+        // A shell expands `~`, but we would create a directory of that name.
         _ if path.starts_with('~') => {
             "`~` is expanded by shells, and not in a URL: write the whole path, or `./~` for a folder \
              of that name"
@@ -232,7 +233,7 @@ fn served(kind: ServerKind, url: &str, rest: &str, tls: bool) -> Result<Target, 
     }))
 }
 
-/// Linux's limit, in bytes.
+/// Longest path of a Unix socket on Linux, in bytes.
 const MAX_SOCKET_PATH: usize = 107;
 
 fn served_unix(url: &str, rest: &str) -> Result<Target, TargetError> {
@@ -305,7 +306,7 @@ fn hosts_and_chroot(url: &str, rest: &str) -> Result<(Vec<String>, ZnodePath), T
 
 fn host_and_port(url: &str, text: &str) -> Result<String, TargetError> {
     let (host, port) = match text.rsplit_once(':') {
-        // The colons of a bare IPv6 address separate no port.
+        // In an IPv6 address without brackets, a colon does not separate a port.
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port)),
         _ => (text, None),
     };
@@ -338,7 +339,7 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             TargetKind::Memory { name } => write!(f, "memory:{name}"),
-            // After a bare `file:`, two leading slashes would start a host.
+            // After `file:`, a path that starts with two slashes would be parsed as a host.
             TargetKind::File { path } if path.as_os_str().as_encoded_bytes().starts_with(b"//") => {
                 write!(f, "file://{}", path.display())
             }

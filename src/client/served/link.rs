@@ -1,9 +1,9 @@
-//! [`Link`]: a session and its connection, behind one mutex. A submitting thread writes its own request, and the first
-//! thread to read handles all bytes that have arrived.
+//! [`Link`]: a session and its connection, behind one mutex. A thread that submits a request writes it itself. A thread
+//! that reads handles all bytes that have arrived, including the replies that other threads wait for.
 //!
-//! No user code runs under the mutex. Replies, events and changes of state are queued under it in the session's order,
-//! and one thread at a time delivers them after releasing it. So an event reaches its watcher before a later reply
-//! completes (invariant 3), and a waker may submit requests.
+//! No user code runs under the mutex. While a thread holds the mutex, it queues replies, events and changes of state in
+//! the session's order. After releasing the mutex, one thread at a time delivers the queued items. Therefore an event
+//! reaches its watcher before a later reply completes (invariant 3), and a waker may submit requests.
 
 mod delivery;
 mod writer;
@@ -43,9 +43,10 @@ pub(super) struct Link {
     delivery: Mutex<DeliveryQueue>,
     /// Set when the session is opened.
     status: OnceLock<Arc<SessionStatus>>,
-    /// Wakes the supervisor if there is work or its next deadline has moved.
+    /// Wakes the supervisor if it has work to do or if its next deadline has changed.
     pub(super) attention: Notify,
-    /// Wake the user's reader and the one on our own thread to write bytes.
+    /// Wakes the reader on the user's runtime, so that it writes bytes. The next field wakes the reader on our own
+    /// thread.
     pub(super) outgoing: Notify,
     pub(super) own_outgoing: Notify,
     /// Wakes the opener after an attempt to connect or a change of state.
@@ -58,19 +59,20 @@ pub(super) struct Link {
 struct Inner {
     session: ClientSession<Arc<ReplyCell>>,
     stream: Option<Stream>,
-    /// Number of the attempt to connect. Anything of an earlier attempt is ignored.
+    /// Number of the current attempt to connect. Connections and failures of earlier attempts are ignored.
     attempt: u64,
-    /// The attempt, until it is started.
+    /// The server to connect to, until the supervisor starts the attempt.
     dial: Option<Dial>,
     /// Index of the server of the last attempt.
     server: usize,
-    /// True if a call leaves its request to the reader to write.
+    /// True if the current call must leave its request to the reader, which then writes it.
     is_deferred: bool,
-    /// True while a thread writes without the mutex. It also writes requests submitted in the meantime.
+    /// True while a thread writes without holding the mutex. That thread also writes the requests that other threads
+    /// submit in the meantime.
     is_writing: bool,
     /// True while the socket accepts no more bytes.
     is_blocked: bool,
-    /// True from a flush that timed out until bytes are written again.
+    /// True after a flush has timed out, until the socket accepts bytes again.
     is_stuck: bool,
     read_at: BootInstant,
     /// True if the connection's reader does not run, because its runtime is gone, busy or idle.
@@ -86,7 +88,7 @@ pub(super) enum Failure {
     Tls(TlsError),
     Down {
         reason: String,
-        /// True if it is a server on this machine, and no program listens there.
+        /// True if the server is on this machine, and no program listens at its address.
         is_absent: bool,
     },
     /// The connection did not open a session.
@@ -99,27 +101,28 @@ pub(super) struct Duties {
     pub(super) connect: Option<(Dial, u64)>,
     /// Read the connection of this attempt on our own thread.
     pub(super) reader: Option<(Arc<dyn Socket>, u64)>,
-    /// Call again at this time. `None` once the session is over.
+    /// Call [`Link::supervise`] again at this time. `None` once the session is over.
     pub(super) next: Option<BootInstant>,
 }
 
-/// The supervisor reads a connection that was unread for the timeout divided by this, so that a busy executor loses no
-/// session.
+/// If a connection was unread for the session timeout divided by this number, the supervisor reads it, so that the
+/// session survives a busy executor.
 const UNREAD: u32 = 6;
 
-/// Number of unanswered requests from which on the reader writes the next ones. It combines them into one write and one
-/// wake-up of the server.
+/// If at least this number of requests is unanswered, a call leaves its request to the reader. The reader combines such
+/// requests into one write, which wakes the server only once.
 const DIRECT_WRITES: usize = 4;
 
-/// In bytes.
+/// Size of the buffer for reads, in bytes.
 const READ_BYTES: usize = 16 << 10;
 
 thread_local! {
-    /// Shared by all sessions that a thread reads, so that it stays in the cache and is not cleared per read.
+    /// One buffer for all sessions that a thread reads, so that the buffer stays in the CPU cache and is not cleared
+    /// before each read.
     static READ_BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
 }
 
-/// Reads before a reader yields.
+/// Number of reads after which a reader yields to other tasks.
 const READS: usize = 16;
 
 impl Link {
@@ -174,7 +177,8 @@ impl Link {
         self.names.join(",")
     }
 
-    /// Returns the server of the last failure, otherwise of the last attempt.
+    /// Returns the name of the server that failed last. If no server has failed, returns the server of the last
+    /// attempt.
     pub(super) fn failed_host(&self) -> &str {
         let inner = self.inner.lock();
         let failed = inner.failure.as_ref().map(|(_, server)| *server);
@@ -193,7 +197,7 @@ impl Link {
             inner.session.submit(cell.clone(), request, now);
         });
         if is_close {
-            // The supervisor must wake up when the wait for its reply times out.
+            // The wait for the reply to closeSession has a time limit, which changes the supervisor's next deadline.
             self.attention.notify_one();
         }
         let reply = cell.reply.lock().take();
@@ -203,7 +207,7 @@ impl Link {
         }
     }
 
-    /// Ends a session that was never handed out, or whose last handle is gone.
+    /// Ends a session that was never handed to the caller, or whose last handle was dropped.
     pub(super) fn abandon(self: &Arc<Self>) {
         self.drive(|inner, now| match inner.session.is_opened() {
             true => inner.session.submit(Arc::default(), Request::Close, now),
@@ -212,10 +216,11 @@ impl Link {
         self.attention.notify_one();
     }
 
-    /// Ends the session after a failure in this process. The server expires it.
+    /// Ends the session in this process after a failure in this process. The server expires the session later.
     fn give_up(self: &Arc<Self>) {
         self.drive(|inner, _| inner.session.give_up());
-        // The panic hook has reported the panic. Catch another one, because the subscriber may be what panics.
+        // The panic hook has already reported the first panic. Catch a second panic, because the tracing subscriber may
+        // be the code that panics.
         let ended = || tracing::error!(host = %self.hosts(), "a delivery panicked, so its session has ended");
         let _ = catch_unwind(AssertUnwindSafe(ended));
     }
@@ -309,7 +314,8 @@ impl Link {
                 }
                 Output::Ended(end) => {
                     self.attention.notify_one();
-                    // In the order of creation, so that a run with faults can be replayed.
+                    // End the watches in the order of their creation, so that a simulated run with faults can be
+                    // replayed.
                     let mut cells: Vec<_> = std::mem::take(&mut inner.cells).into_iter().collect();
                     cells.sort_unstable_by_key(|(key, _)| *key);
                     Delivery::Ended(end, cells.into_iter().map(|(_, cell)| cell).collect())
@@ -325,22 +331,23 @@ impl Link {
 
     // -- The connection
 
-    /// Handles everything that is due. Returns the rest of the work for the supervisor.
+    /// Handles everything that is due. Returns the work that the supervisor must do without the mutex.
     pub(super) fn supervise(self: &Arc<Self>) -> Duties {
         let reader = self.drive(|inner, now| {
-            // Must precede the timeouts: after a pause of the process, replies are waiting while time limits have
-            // passed.
+            // Read before handling timeouts. After a pause of the process, time limits have passed although the
+            // server's replies may already wait in the socket.
             if inner.stream.is_some() && now >= inner.unread_until() {
                 let heard = inner.session.heard();
-                // An error ends the connection, and the session already knows.
+                // Ignore an error. It ends the connection, and `read` has already reported this to the session.
                 let _ = inner.read(now, &self.names);
-                // Bytes that a reader left unread show that its runtime does not run.
+                // If we received bytes here, the connection's reader had left them unread, which shows that its runtime
+                // does not run.
                 inner.lacks_reader |= inner.session.heard() != heard && inner.stream.is_some();
             }
             inner.session.handle_timeout(now);
             inner.reader_due()
         });
-        // Look again, because `drive` may have queued a new attempt.
+        // Read the attempt only now, because `drive` may have queued a new one after `handle_timeout`.
         let mut inner = self.inner.lock();
         let next = inner.session.next_timeout().map(|next| match inner.stream {
             Some(_) => next.min(inner.unread_until()),
@@ -380,8 +387,8 @@ impl Link {
         })
     }
 
-    /// Returns true once if a connection was lost before the first session was opened, because the server may expect
-    /// TLS or none.
+    /// Returns true if a connection was lost before the first session was opened, but only once. The caller then probes
+    /// whether the server expects TLS and we use none, or the other way round.
     pub(super) fn is_probe_due(&self) -> bool {
         let is_due = self.status().is_none() && matches!(self.failure(), Some(Failure::Other(_)));
         is_due && !self.is_probed.swap(true, Ordering::Relaxed)
@@ -401,7 +408,7 @@ impl Link {
     /// Reads all available bytes.
     ///
     /// # Errors
-    /// `WouldBlock` if there are no more. Any other error if the connection is lost.
+    /// `WouldBlock` if there are no more bytes. Any other error if the connection is lost.
     pub(super) fn read(self: &Arc<Self>, attempt: u64) -> io::Result<()> {
         let read = self.drive(|inner, now| match inner.is_of(attempt) {
             true => inner.read(now, &self.names),
@@ -417,14 +424,14 @@ impl Link {
         read
     }
 
-    /// Lets a reader on our own thread replace the user's. Returns false if one does already.
+    /// Records that a reader on our own thread replaces the user's reader. Returns false if such a reader already runs.
     pub(super) fn take_over(&self) -> bool {
         !self.is_taken_over.swap(true, Ordering::AcqRel)
     }
 
     /// Records that the user's reader runs again.
     pub(super) fn hand_back(&self) {
-        // Load first, because this runs for every reply.
+        // Load before storing, because this runs for every reply and the flag is rarely set.
         if self.is_taken_over.load(Ordering::Acquire) {
             self.is_taken_over.store(false, Ordering::Release);
         }
@@ -502,8 +509,9 @@ impl Inner {
                     if self.session.is_over() {
                         return Err(ErrorKind::NotConnected.into());
                     }
-                    // A short read means that the socket is empty, so we save another system call. The runtime reports
-                    // the end of the connection, even if it preceded this read.
+                    // A short read means that the socket is empty, so we save the system call that would return
+                    // `WouldBlock`. If the connection ended before this read, the runtime still reports the end, and
+                    // the next read returns it.
                     if count < READ_BYTES && is_plain {
                         return Err(ErrorKind::WouldBlock.into());
                     }
@@ -541,7 +549,8 @@ impl Inner {
 
 impl Unwatch for Link {
     fn unwatch(&self, watch: u64) {
-        // In the child of a fork, a lock of the parent may be held forever.
+        // In a forked child, a thread of the parent may have held this mutex during the fork, and it would stay locked
+        // forever.
         if fork::is_forked() {
             return;
         }
@@ -556,7 +565,7 @@ impl Unwatch for Link {
             Some(_) => {}
         }
         drop(inner);
-        // After releasing the mutex, because its waker is user code.
+        // Drop the cell after releasing the mutex, because this drops its waker, which is user code.
         drop(cell);
     }
 }
@@ -576,7 +585,7 @@ mod tests {
     use crate::client::served::session::tests::{TIMEOUT, options};
     use crate::wire::{Code, ConnectResponse, Jute, PASSWORD_BYTES, ReplyHeader, put_frame, xid};
 
-    /// The first attempt to connect is due.
+    /// Returns a link whose first attempt to connect is due.
     pub(super) fn new_link(clock: Clock) -> Arc<Link> {
         let endpoint = Endpoint::tcp(vec!["localhost:1".into()], false, false);
         Link::new(endpoint, None, options(), clock)

@@ -1,9 +1,9 @@
 //! [`ClientSession`]: the protocol of a client's session, without socket and clock.
 //!
-//! The caller moves bytes, calls [`handle_timeout`](ClientSession::handle_timeout) at
+//! The caller moves bytes between this type and the socket, calls [`handle_timeout`](ClientSession::handle_timeout) at
 //! [`next_timeout`](ClientSession::next_timeout), and carries out the results of
-//! [`next_output`](ClientSession::next_output) in order. A watch event precedes any later reply (invariant 3), and a
-//! change of state precedes all replies of the new connection.
+//! [`next_output`](ClientSession::next_output) in order. In this order, a watch event precedes all replies that the
+//! server sent after it (invariant 3), and a change of state precedes all replies of the new connection.
 
 #[cfg(feature = "simulation")]
 pub(crate) mod fuzz;
@@ -40,7 +40,7 @@ pub(super) struct SessionOptions {
     pub(super) close_timeout: Duration,
     /// Identities to prove on each connection.
     pub(super) auth: Vec<(String, Secret)>,
-    /// Set if a server on this machine shall end the session with this process.
+    /// This process, if a server on this machine must end the session when the process ends. Otherwise `None`.
     pub(super) process: Option<ProcessIdentity>,
     pub(super) longest_pause: Duration,
     /// True if the client does not offer our protocol extension.
@@ -90,7 +90,7 @@ pub(super) enum Output<T> {
 pub(super) struct Opened {
     pub(super) id: SessionId,
     pub(super) timeout: Duration,
-    /// When the handshake was sent. The session was alive at the server after that.
+    /// Time at which the handshake was sent. The server's answer proves that the session was alive after this time.
     pub(super) sent: BootInstant,
     /// The tick of an ensemble, where only a committed write proves that the session is alive. `None` if the server
     /// speaks our extension.
@@ -99,7 +99,7 @@ pub(super) struct Opened {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The server has expired it, or the client gave it up after too long without a connection.
+    /// The server has expired the session, or the client gave it up after too long without a connection.
     Expired,
     Closed,
     /// The server has refused a new proof of identity.
@@ -113,8 +113,8 @@ pub(super) struct ClientSession<T> {
     phase: Phase,
     /// Operations that the connected server knows.
     dialect: Dialect,
-    /// In bytes, or `usize::MAX` if the server has not stated a limit. The server would close the connection on a
-    /// longer request, and its caller might retry without end.
+    /// Largest request that we send, in bytes. `usize::MAX` if the server has not stated a limit. We refuse longer
+    /// requests, because the server would close the connection and the caller might retry without end.
     max_request_bytes: usize,
     lacks_multi_read: bool,
     chroot: Chroot,
@@ -128,7 +128,8 @@ pub(super) struct ClientSession<T> {
     under_way: VecDeque<UnderWay<T>>,
     /// MultiReads that are sent as single reads, oldest first.
     reads: VecDeque<Reads<T>>,
-    /// Unanswered proofs of identity. Kept apart because a ZooKeeper server answers them ahead of requests.
+    /// Unanswered proofs of identity. They have a queue of their own, because a ZooKeeper server may answer a proof
+    /// before earlier requests.
     proofs: VecDeque<Proof<T>>,
     /// Requests that wait for a connection, oldest first.
     queued: VecDeque<(T, Request)>,
@@ -141,27 +142,27 @@ pub(super) struct ClientSession<T> {
     out: Vec<u8>,
     /// Number of bytes of `out` that have been sent.
     sent: usize,
-    /// When a requested close is given up.
+    /// Time at which we stop waiting for the reply to closeSession. `None` until the caller closes the session.
     close_by: Option<BootInstant>,
-    /// When bytes were last received.
+    /// Time at which bytes were last received.
     heard: BootInstant,
-    /// When received bytes last proved the session alive at the server.
+    /// Time of the last received bytes that proved the session alive at the server.
     alive: BootInstant,
-    /// When bytes were last submitted.
+    /// Time at which bytes were last submitted.
     spoken: BootInstant,
-    /// When the session was last opened or resumed.
+    /// Time at which the session was last opened or resumed.
     opened: BootInstant,
-    /// Terms of this connection, until the server has accepted the known identities again. Until then the session is
-    /// not reported as reconnected and its lease is not extended.
+    /// Terms of this connection while the server has not yet accepted the known identities again. During this time, the
+    /// session is not reported as reconnected and its lease is not extended.
     returning: Option<Opened>,
     /// True from a refused proof of identity until the session is reconnected.
     is_refused: bool,
     /// Order in which servers are tried.
     order: Vec<usize>,
     dials: usize,
-    /// Attempts to connect since a connection lasted.
+    /// Number of attempts to connect since the last connection that stayed open for [`SessionOptions::longest_pause`].
     attempts: u32,
-    /// The server's last violation of the protocol, until it is taken.
+    /// The server's last violation of the protocol, until `take_violation` returns it.
     violation: Option<&'static str>,
     outputs: VecDeque<Output<T>>,
 }
@@ -192,13 +193,14 @@ struct UnderWay<T> {
 #[derive(Debug)]
 enum Awaited<T> {
     Reply(T, Request),
-    /// First request of an enqueue. Its [`Listing`](Self::Listing) is the next entry.
+    /// First request of an enqueue at a ZooKeeper server, the create. The enqueue's [`Listing`](Self::Listing) follows
+    /// directly in `under_way`.
     Entry(Create),
-    /// Second request of an enqueue, with the result of the first.
+    /// Second request of an enqueue, the list of the queue. Contains the result of the create once it has arrived.
     Listing(T, Option<Result<(ZnodePath, Zxid)>>),
-    /// A single read of the first [`Reads`].
+    /// A single read of the first element of `reads`.
     Read,
-    /// Delete of a znode whose creator received an error.
+    /// Delete of a znode that was created, although its caller received an error.
     Undo(ZnodePath),
     Ignored,
 }
@@ -218,17 +220,18 @@ enum Proof<T> {
     Requested(T, String, Secret),
 }
 
-/// Limit per session.
+/// Largest number of unanswered and queued requests per session.
 pub(super) const MAX_UNDER_WAY: usize = 100_000;
 
-/// Limit per session, in bytes.
+/// Largest size of the unanswered and queued requests per session, in bytes.
 pub(super) const MAX_HELD_BYTES: usize = 256 << 20;
 
-/// Limit of a frame from the server, in bytes. A reply (children, multiRead) may be much larger than any request.
+/// Largest frame that we accept from the server, in bytes. A reply (children, multiRead) may be much larger than any
+/// request.
 const LARGEST_REPLY_BYTES: usize = 256 << 20;
 
-/// Bytes of the server's limit that requests may not use, because arming a watch again takes more in setWatches2 than
-/// in the first request.
+/// Bytes that we subtract from the server's limit on requests. After a reconnection, setWatches2 arms a watch again and
+/// needs more bytes than the request that first armed the watch.
 const REARMING_ROOM: usize = 64;
 
 /// Capacity that the output buffer of an idle session keeps, in bytes.
@@ -237,21 +240,23 @@ pub(super) const KEPT_BYTES: usize = 8 << 10;
 /// Pings per timeout if nothing else is sent.
 const PINGS: u32 = 3;
 
-/// Half the pause between attempts in the second round over the servers. The first round has no pauses, and each later
-/// one doubles them, up to [`SessionOptions::longest_pause`].
+/// Half the pause between two attempts in the second round over the servers. The first round has no pauses. Each round
+/// after the second doubles the pause, up to [`SessionOptions::longest_pause`].
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
-/// Limits of an attempt to connect, including the handshake. Within them, an attempt at a single server takes a third
-/// of the timeout. With more servers it is shorter, so that a session survives some that do not answer.
+/// Bounds on the duration of an attempt to connect, including the handshake. Within these bounds, an attempt takes a
+/// third of the session timeout if there is only one server. With more servers it is shorter, so that the session
+/// survives even if some servers do not answer.
 const SHORTEST_ATTEMPT: Duration = Duration::from_millis(100);
 const LONGEST_ATTEMPT: Duration = Duration::from_secs(10);
 
-/// Part of the timeout, in tenths, after which we give up a session without an answer. Its lease ended long before. The
-/// server has expired it by then or does so within a tick, but a restarted server may keep it longer.
+/// Tenths of the timeout after which we give up a session that receives no answer. Its lease ended long before. By this
+/// time, the server has expired the session or will do so within a tick. Only a restarted server may keep the session
+/// longer.
 const GIVE_UP_TENTHS: u32 = 14;
 
 impl<T> ClientSession<T> {
-    /// Connects immediately.
+    /// Creates a session whose first attempt to connect is due immediately.
     pub(super) fn new(mut options: SessionOptions, now: BootInstant) -> Self {
         Self {
             order: shuffled(options.servers, &mut options.seed),
@@ -290,7 +295,7 @@ impl<T> ClientSession<T> {
         }
     }
 
-    /// Requests submitted before keep the previous chroot.
+    /// Sets the chroot of later requests. Requests that were submitted earlier keep the previous chroot.
     pub(super) fn set_chroot(&mut self, chroot: &ZnodePath) {
         self.chroot = Chroot::new(chroot);
     }
@@ -316,7 +321,8 @@ impl<T> ClientSession<T> {
         self.is_refused
     }
 
-    /// Sends a closeSession unknown to the session, which then finds itself expired.
+    /// Sends a closeSession that this session does not record as its own. The server ends the session, and the session
+    /// later finds itself expired.
     #[cfg(feature = "test-util")]
     pub(super) fn expire_at_server(&mut self) {
         if self.phase == Phase::Connected {
@@ -352,7 +358,7 @@ impl<T> ClientSession<T> {
         std::mem::swap(&mut self.out, to);
     }
 
-    /// Puts bytes that could not be sent back in front of those submitted since.
+    /// Puts bytes that could not be sent back into the buffer, ahead of the bytes that were submitted in the meantime.
     pub(super) fn restore_outgoing(&mut self, bytes: &[u8]) {
         self.out.splice(self.sent..self.sent, bytes.iter().copied());
     }
@@ -412,12 +418,13 @@ impl<T> ClientSession<T> {
             Phase::Connecting(_) | Phase::Handshaking { .. } => self.pause(now),
             Phase::Connected => {
                 self.outputs.push_back(Output::Suspended);
-                // The server may have received closeSession. If it has not, it expires the session.
+                // The session ends in both cases. If the server has not received closeSession, it expires the session.
                 if self.close_by.is_some() {
                     return self.end(End::Closed);
                 }
                 self.fail_replies(&Error::ConnectionLoss);
-                // Keep pausing if the server admits the session and then closes the connection each time.
+                // Reset the pauses only after a connection that lasted. Otherwise we would reconnect without pauses to
+                // a server that admits the session and then closes the connection each time.
                 if now.since(self.opened) >= self.options.longest_pause {
                     self.attempts = 0;
                 }
@@ -439,7 +446,7 @@ impl<T> ClientSession<T> {
         self.phase = Phase::Pausing(now.after(pause));
     }
 
-    /// Returns a random pause from half to all of this length.
+    /// Returns a random pause between half of `pause` and all of it.
     fn jittered(&mut self, pause: Duration) -> Duration {
         let seed = draw(&mut self.options.seed);
         pause / 2 + pause.mul_f64((seed >> 11) as f64 / (1_u64 << 53) as f64) / 2
@@ -452,7 +459,7 @@ impl<T> ClientSession<T> {
         self.returning = None;
     }
 
-    /// Fails all unanswered requests. After [`Error::ConnectionLoss`] each may have been executed.
+    /// Fails all unanswered requests. A request that fails with [`Error::ConnectionLoss`] may have been executed.
     fn fail_replies(&mut self, error: &Error) {
         for UnderWay { what, bytes, .. } in std::mem::take(&mut self.under_way) {
             self.held_bytes -= bytes;
@@ -493,8 +500,8 @@ impl<T> ClientSession<T> {
         self.end_with(end, Self::end_error);
     }
 
-    /// Ends the session. `unsent` is the error for requests that were never sent. `Ended` must precede all replies, so
-    /// that their receivers find the session over.
+    /// Ends the session. `unsent` is the error for requests that were never sent. The output `Ended` must precede all
+    /// replies, so that a caller who receives a failed reply finds the session over.
     fn end_with(&mut self, end: End, unsent: impl Fn(&Self) -> Error) {
         self.reset_connection();
         self.phase = Phase::Over(end);
@@ -592,7 +599,7 @@ impl<T> ClientSession<T> {
         self.end_with(End::Closed, |_| Error::ConnectionLoss);
     }
 
-    /// `None` if the session was never opened.
+    /// Returns the time at which we give up the session. `None` if the session was never opened.
     fn given_up_at(&self) -> Option<BootInstant> {
         (self.id.0 != 0).then(|| self.alive.after(self.timeout * GIVE_UP_TENTHS / 10))
     }

@@ -29,18 +29,18 @@ pub(super) struct Heart {
 
 #[derive(Default)]
 struct State {
-    /// Number of locks and waits that use the session. Counted only at an ensemble, as is the next field.
+    /// Number of locks and waits that use the session. This field and `used` change only at an ensemble.
     uses: usize,
     /// Time at which the last use ended.
     used: Option<BootInstant>,
-    /// `None` if the next heartbeat is due immediately.
+    /// The last heartbeat. `None` if the next heartbeat is due immediately.
     last: Option<Beat>,
-    /// Connection that the last heartbeat was meant for.
+    /// Number of the connection on which the last heartbeat was due.
     connection: u64,
 }
 
 impl Heart {
-    /// The opening of the session counts as the first heartbeat.
+    /// Counts the opening of the session as the first heartbeat.
     pub(super) fn start(&self, status: &SessionStatus) {
         *self.state.lock() = State {
             last: Some(Beat {
@@ -56,11 +56,12 @@ impl Heart {
 impl Session {
     /// Keeps the session's lease fresh until the returned guard is dropped, and for ten timeouts after that.
     ///
-    /// A session with a timeout sends a request every third of it, from the clock's thread. It is a read, except while
-    /// a session at an ensemble is in use, because reads prove nothing there. Then it is a multi that only checks the
-    /// root, which is a transaction like any other (`PrepRequestProcessor` at `multi`).
+    /// A session with a timeout sends a request every third of the timeout, from the clock's thread. Usually this
+    /// request is a read. At an ensemble, a read does not prove that the session is alive. While a session at an
+    /// ensemble is in use, the request is therefore a multi that only checks the root, and the ensemble commits it like
+    /// any other transaction (`PrepRequestProcessor` at `multi`).
     pub fn heartbeat(&self) -> Heartbeat {
-        // Elsewhere a session in use sends the same heartbeats as an idle one.
+        // At any other store, a session in use sends the same heartbeats as an idle session.
         if !self.0.status.has_timeout() || !self.0.status.quorum_only() {
             return Heartbeat(None);
         }
@@ -96,7 +97,7 @@ impl Inner {
         let mut heart = self.heart.state.lock();
         let was_in_use = self.is_in_use(&heart, now);
         heart.uses += 1;
-        // The first use at an ensemble sends a write immediately, because reads while it was idle proved nothing.
+        // When a session becomes in use, send a write immediately, because its reads while it was idle proved nothing.
         if !was_in_use {
             heart.last = None;
             drop(heart);
@@ -131,7 +132,7 @@ impl Inner {
         let lag = u64::try_from(now.since(due).as_nanos()).unwrap_or(u64::MAX);
         self.heart.lag_ns.store(lag, Ordering::Relaxed);
         let quorum_only = self.status.quorum_only();
-        // Unlock before sending, because the answer may arrive immediately and take the lock.
+        // Release the lock before sending, because the answer may arrive immediately, and its handler takes the lock.
         let is_write = {
             let mut heart = self.heart.state.lock();
             heart.last = Some(Beat {
@@ -166,7 +167,8 @@ impl Inner {
 
     fn beat_answered(&self, sent: BootInstant) {
         let mut heart = self.heart.state.lock();
-        // The answer to an older heartbeat proves an older time.
+        // Ignore the answer to an older heartbeat, because it only proves that the session was alive at an earlier
+        // time.
         if let Some(last) = &mut heart.last
             && last.sent == sent
         {
@@ -179,7 +181,7 @@ impl Inner {
 
 pub(super) async fn beat(session: Weak<Inner>, pulse: Arc<Notify>) {
     loop {
-        // Held only in this block, so that the last handle can close the session while the task sleeps.
+        // Hold the session only in this block, so that the last handle can close the session while the task sleeps.
         let (clock, due) = {
             let Some(session) = session.upgrade() else {
                 return;

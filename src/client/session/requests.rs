@@ -28,7 +28,7 @@ impl Session {
     /// state.
     ///
     /// # Errors
-    /// [`Error::NoNode`] without a parent, [`Error::NodeExists`], [`Error::NoChildrenForEphemerals`],
+    /// [`Error::NoNode`] if the parent does not exist, [`Error::NodeExists`], [`Error::NoChildrenForEphemerals`],
     /// [`Error::TooLarge`].
     pub fn create(
         &self,
@@ -48,13 +48,13 @@ impl Session {
         })
     }
 
-    /// Creates a znode and its missing ancestors. Ancestors of a container are created as containers, others as
-    /// persistent znodes. Existing znodes are left as they are.
+    /// Creates a znode and its missing ancestors. If `mode` is a container, the ancestors are created as containers
+    /// too, otherwise as persistent znodes. Existing znodes are left as they are.
     ///
     /// # Errors
     /// As [`create`](Self::create), except `NoNode` and `NodeExists`.
     pub async fn create_all(&self, path: &ZnodePath, mode: CreateMode) -> Result<()> {
-        // As in Curator: an unused path of containers is deleted as a whole.
+        // As in Curator. If the ancestors are containers too, the server deletes the whole path once it is unused.
         let above = match mode {
             CreateMode::Container => CreateMode::Container,
             _ => CreateMode::Persistent,
@@ -63,8 +63,8 @@ impl Session {
         while let Some((path, mode)) = missing.pop() {
             match self.create(&path, Bytes::new(), mode).await {
                 Ok(_) | Err(Error::NodeExists { .. }) => {}
-                // Parents only when they are missing, because usually one request is enough. Other clients may create
-                // or delete them concurrently.
+                // Create the parents only after the create has failed, because usually all parents exist and one
+                // request is enough. We loop, because other clients may create or delete parents concurrently.
                 Err(Error::NoNode { .. }) => {
                     let parent = path.parent().filter(|parent| !parent.is_root());
                     let Some(parent) = parent else {
@@ -91,8 +91,9 @@ impl Session {
         self.call(Request::Delete { path, version }, done)
     }
 
-    /// Deletes a queue entry that never held the lock, or is no longer believed to. Waiters behind it do not take this
-    /// for a release ([`DeleteReason`](crate::DeleteReason)).
+    /// Deletes a queue entry that never held the lock, or whose lock the client already considers lost. Unlike a plain
+    /// delete, this does not look like a release of the lock to the waiters behind the entry
+    /// ([`DeleteReason`](crate::DeleteReason)).
     ///
     /// # Errors
     /// As [`delete`](Self::delete).
@@ -210,7 +211,8 @@ impl Session {
         )
     }
 
-    /// Succeeds if the znode exists and has this version (`None`: any). Goes through the store's log.
+    /// Succeeds if the znode exists and has this version (`None`: any). The store executes the check as a transaction
+    /// in its log, not as a read.
     ///
     /// # Errors
     /// [`Error::MultiFailed`] with [`Error::NoNode`] or [`Error::BadVersion`].
@@ -223,7 +225,8 @@ impl Session {
         })
     }
 
-    /// Executes all operations in one transaction, or none of them. Each sees the ones before it.
+    /// Executes all operations in one transaction, or none of them. Each operation sees the effects of the operations
+    /// before it.
     ///
     /// # Errors
     /// [`Error::MultiFailed`] with the index and error of the failed operation.
@@ -234,7 +237,8 @@ impl Session {
         })
     }
 
-    /// Reads several znodes at one zxid. Each operation can fail separately.
+    /// Reads several znodes in the same state of the store, at one zxid. An operation that fails does not affect the
+    /// others.
     pub fn multi_read(&self, ops: impl Into<Vec<ReadOp>>) -> Call<Vec<ReadReply>> {
         self.call(Request::MultiRead(ops.into()), |reply| match reply {
             Reply::MultiRead(replies) => Ok(replies),
@@ -242,8 +246,8 @@ impl Session {
         })
     }
 
-    /// Waits until this session's server has applied all transactions committed before. This barrier alone does not
-    /// make a read linearizable (rule 26).
+    /// Waits until this session's server has applied all transactions that were committed before this call. A read
+    /// after this barrier is still not always linearizable (rule 26).
     pub fn sync(&self, path: &ZnodePath) -> Call<()> {
         let path = path.clone();
         self.call(Request::Sync { path }, done)
@@ -259,7 +263,7 @@ impl Session {
         })
     }
 
-    /// Returns the number of znodes below a path.
+    /// Returns the number of znodes below a path, at any depth.
     ///
     /// # Errors
     /// [`Error::NoNode`].
@@ -274,7 +278,7 @@ impl Session {
         )
     }
 
-    /// Adds a persistent watch, until the watcher is dropped.
+    /// Adds a persistent watch. Dropping the watcher removes the watch.
     pub fn add_watch(&self, path: &ZnodePath, mode: WatchMode) -> Call<PersistentWatcher> {
         let path = path.clone();
         self.call(Request::AddWatch { path, mode }, |reply| match reply {
@@ -283,11 +287,11 @@ impl Session {
         })
     }
 
-    /// Returns a znode's access control list and its state. Without the right to set the list, it shows `user:x`
-    /// instead of a digest.
+    /// Returns a znode's access control list and its state. If the session has no right to set the list, the returned
+    /// list shows `user:x` instead of each digest.
     ///
     /// # Errors
-    /// [`Error::NoNode`], [`Error::NoAuth`] without the right to read the znode or set the list.
+    /// [`Error::NoNode`]. [`Error::NoAuth`] if the session may neither read the znode nor set the list.
     pub fn get_acl(&self, path: &ZnodePath) -> Call<(Acl, Stat)> {
         let path = path.clone();
         self.call(Request::GetAcl { path }, |reply| match reply {
@@ -317,9 +321,9 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoNode`], [`Error::NoAuth`] without the right to set the list, [`Error::BadVersion`],
-    /// [`Error::InvalidAcl`] for an empty list, an id that is invalid in its scheme, or `auth` if the session has
-    /// proved nothing.
+    /// [`Error::NoNode`]. [`Error::NoAuth`] without the right to set the list. [`Error::BadVersion`].
+    /// [`Error::InvalidAcl`] for an empty list, for an id that is invalid in its scheme, or for the scheme `auth` if
+    /// the session has proved no identity.
     pub fn set_acl(&self, path: &ZnodePath, acl: Acl, version: Option<i32>) -> Call<Stat> {
         let path = path.clone();
         let request = Request::SetAcl { path, acl, version };
@@ -329,12 +333,12 @@ impl Session {
         })
     }
 
-    /// Proves another identity of this session, which adds its rights from the next request on. `digest` takes
-    /// `user:password`. The client's later sessions prove only the identities of
-    /// [`ConnectOptions::auth`](crate::ConnectOptions::auth).
+    /// Proves another identity of this session. Its later requests also have the rights of that identity. For the
+    /// scheme `digest`, the secret is `user:password`. A session that the client opens later proves only the identities
+    /// of [`ConnectOptions::auth`](crate::ConnectOptions::auth).
     ///
     /// # Errors
-    /// [`Error::AuthFailed`] for a wrong proof or an unknown scheme. The session is over then.
+    /// [`Error::AuthFailed`] for a wrong proof or an unknown scheme. This error also ends the session.
     pub fn add_auth(&self, scheme: impl Into<String>, secret: impl Into<Bytes>) -> Call<()> {
         let (scheme, secret) = (scheme.into(), Secret::new(secret));
         self.call(Request::AddAuth { scheme, secret }, done)
@@ -343,7 +347,7 @@ impl Session {
     /// Joins a queue. Returns the entry's path, the zxid of its creation, and its predecessor.
     ///
     /// # Errors
-    /// [`Error::NoNode`] without the queue's parent, and the errors of [`create`](Self::create).
+    /// [`Error::NoNode`] if the queue's parent does not exist, and the errors of [`create`](Self::create).
     #[inline]
     pub fn enqueue(&self, enqueue: Enqueue) -> Call<(ZnodePath, Zxid, Predecessor)> {
         self.call(Request::Enqueue(enqueue), |reply| match reply {
@@ -352,14 +356,15 @@ impl Session {
         })
     }
 
-    /// Joins a queue like [`enqueue`](Self::enqueue), or a multi with conditions, without a request or a path. Only if
-    /// the store is in this process.
+    /// Joins a queue without building a request or a path. Works only if the store is in this process. The effect is
+    /// the same as [`enqueue`](Self::enqueue), or as a multi of the entry's conditions and its create.
     ///
-    /// Returns `None` without side effects on any other store and whenever only a request can do it or explain the
-    /// failure (a missing queue in a store with a log, a failed condition, a refusal, a session with a timeout). Send
-    /// the request then.
+    /// Returns `None` without side effects in all other cases, and the caller must send the request instead. These
+    /// cases are a store outside of this process, a session with a timeout, a missing queue in a store with a log, a
+    /// condition that does not hold, and any other refusal, whose error only a request can return.
     ///
-    /// The caller must [`leave`](Self::leave) the queue, and [cancel](Self::cancel_watch) a watch that it does not await.
+    /// The caller must eventually [`leave`](Self::leave) the queue. If it received a watch and does not await it, it
+    /// must also [cancel](Self::cancel_watch) that watch.
     #[inline]
     pub fn enter(&self, entry: NewEntry<'_>) -> Option<Enqueued> {
         let queues = self.local()?;
@@ -369,28 +374,31 @@ impl Session {
         }
     }
 
-    /// Deletes an entry created by [`enter`](Self::enter), and passes `reason` to the entry behind. Returns false if
-    /// only a request can do it. Then send [`delete`](Self::delete) or [`withdraw`](Self::withdraw).
+    /// Deletes an entry created by [`enter`](Self::enter), and passes `reason` to the entry behind it. Returns false if
+    /// only a request can delete the entry. The caller must then send [`delete`](Self::delete) or
+    /// [`withdraw`](Self::withdraw).
     #[inline]
     pub fn leave(&self, entry: EntryKey, reason: DeleteReason) -> bool {
         self.local()
             .is_some_and(|queues| queues.leave(entry, reason))
     }
 
-    /// Removes the watch of a waiting entry, before the entry leaves or waits in another way.
+    /// Removes the watch of a waiting entry. Call this before the entry leaves the queue or waits by other means.
     pub fn cancel_watch(&self, turn: &PredecessorWatch) {
         if let Some(queues) = self.local() {
             queues.cancel_watch(turn);
         }
     }
 
-    /// Returns true if an entry created by [`enter`](Self::enter) exists. If not, [`exists`](Self::exists) shows why.
+    /// Returns true if an entry created by [`enter`](Self::enter) still exists. If this returns false,
+    /// [`exists`](Self::exists) shows whether the entry was deleted or the session has ended.
     #[inline]
     pub fn has_entry(&self, entry: EntryKey) -> bool {
         self.local().is_some_and(|queues| queues.has_entry(entry))
     }
 
-    /// Returns the number of entries ahead of one created by [`enter`](Self::enter). `None` if it no longer exists.
+    /// Returns the number of entries ahead of an entry created by [`enter`](Self::enter). `None` if that entry no
+    /// longer exists.
     pub fn count_ahead(&self, entry: EntryKey) -> Option<usize> {
         self.local()?.count_ahead(entry)
     }
@@ -411,8 +419,8 @@ impl Session {
         })
     }
 
-    /// Lists a queue. If the returned flag is set, the names are its ephemeral sequential children, head first.
-    /// Otherwise they are all children, unsorted.
+    /// Lists a queue. If the returned flag is true, the names are the queue's ephemeral sequential children, head
+    /// first. If the flag is false, the names are all children of the queue, unsorted.
     ///
     /// # Errors
     /// [`Error::NoNode`].
@@ -449,7 +457,8 @@ pub struct Call<T> {
 }
 
 impl<T> Call<T> {
-    /// Returns the reply if it has arrived, otherwise the call. In a store of this process it always has.
+    /// Returns the reply if it has arrived, otherwise gives the call back. The reply has always arrived if the store is
+    /// in this process.
     #[expect(clippy::result_large_err, reason = "as with `Response::now_or_never`")]
     #[inline]
     pub fn now_or_never(self) -> Result<Result<T>, Self> {
@@ -467,7 +476,8 @@ impl<T> Future for Call<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // In a store of this process every reply is ready, so a loop of requests must yield to other tasks.
+        // If the store is in this process, every reply is ready immediately. Without this budget, a task that sends
+        // requests in a loop would never yield to other tasks.
         let budget = ready!(coop::poll_proceed(context));
         let reply = ready!(Pin::new(&mut self.response).poll(context));
         budget.made_progress();
