@@ -21,7 +21,7 @@ use crate::runtime::{fork, platform};
 pub use ticks::TickPlace;
 use ticks::Ticks;
 
-/// A moment on a [`Clock`], in nanoseconds since the clock's zero. Includes time spent suspended.
+/// A moment on a [`Clock`], in nanoseconds since the clock's zero. The time while the machine is suspended counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct BootInstant(u64);
 
@@ -60,17 +60,19 @@ impl fmt::Debug for BootInstant {
 
 /// The clock of a store and its sessions. Clones share it.
 ///
-/// The system clock includes time spent suspended (`CLOCK_BOOTTIME` on Linux), so a laptop that sleeps past its session
-/// timeout notices when it wakes. A virtual clock, for tests, moves only when it is advanced.
+/// The system clock also counts the time while the machine is suspended (`CLOCK_BOOTTIME` on Linux). A laptop that
+/// sleeps past its session timeout therefore notices this when it wakes up. A virtual clock, for tests, moves only when
+/// it is advanced.
 ///
-/// Timers run on a thread owned by the clock, so sleeping works on any executor and no executor can starve it.
+/// Timers run on a thread owned by the clock, so sleeping works on any executor, and a busy executor cannot delay the
+/// timers.
 #[derive(Clone)]
 pub struct Clock(Arc<Inner>);
 
 struct Inner {
     /// The time of a virtual clock. `None` for the system clock.
     virtual_now: Option<AtomicU64>,
-    /// Nanoseconds of it that count as suspended.
+    /// Part of `virtual_now` that counts as suspended, in nanoseconds.
     virtual_suspended: AtomicU64,
     timers: Mutex<Timers>,
     changed: Condvar,
@@ -79,12 +81,12 @@ struct Inner {
 
 #[derive(Default)]
 struct Timers {
-    /// When the timer thread's wait times out. `None` if there is no timer.
+    /// Time at which the timer thread's current wait ends. `None` if there is no timer.
     wakes_at: Option<BootInstant>,
     due: BTreeMap<(BootInstant, u64), Waker>,
     next_id: u64,
     thread_runs: bool,
-    /// Woken once, when a virtual clock gets a new earliest timer.
+    /// Wakes the task that moves a virtual clock, once, when a new timer becomes the earliest.
     #[cfg(feature = "simulation")]
     mover: Option<Waker>,
 }
@@ -99,7 +101,8 @@ impl Clock {
         SYSTEM.get_or_init(|| Self::with(None)).clone()
     }
 
-    /// Creates a virtual clock. Only [`advance`](Self::advance) and its siblings move it.
+    /// Creates a virtual clock. It moves only in [`advance`](Self::advance), [`stall`](Self::stall) and
+    /// [`suspend`](Self::suspend).
     pub fn new_virtual() -> Self {
         Self::with(Some(AtomicU64::new(1_000_000_000)))
     }
@@ -122,8 +125,8 @@ impl Clock {
         }
     }
 
-    /// Returns the current moment on a clock that excludes suspended time (`CLOCK_MONOTONIC` on Linux). It has a
-    /// different zero, so do not compare it with [`now`](Self::now).
+    /// Returns the current moment on a clock that excludes suspended time (`CLOCK_MONOTONIC` on Linux). This clock has
+    /// a different zero, so do not compare its moments with [`now`](Self::now).
     pub fn awake(&self) -> BootInstant {
         match &self.0.virtual_now {
             None => BootInstant(platform::awake_nanos()),
@@ -204,7 +207,7 @@ impl Clock {
         timers.due.first_key_value().map(|((moment, _), _)| *moment)
     }
 
-    /// Moves a virtual clock forward. Each sleeper on the way wakes at its own moment.
+    /// Moves a virtual clock forward. A sleeper whose moment is passed wakes when the clock is exactly at that moment.
     ///
     /// # Panics
     /// Panics on the system clock.
@@ -226,7 +229,8 @@ impl Clock {
         now.fetch_max(target.0, Ordering::AcqRel);
     }
 
-    /// Moves a virtual clock forward as if the process had been stopped. Sleepers on the way wake late, at the end.
+    /// Moves a virtual clock forward as if the process had been stopped. Sleepers whose moments are passed wake only at
+    /// the end.
     ///
     /// # Panics
     /// Panics on the system clock.
@@ -267,7 +271,8 @@ impl Clock {
         timers.due.insert((moment, id), waker.clone());
         #[cfg(feature = "simulation")]
         if is_first && let Some(mover) = timers.mover.take() {
-            // Safe under the lock: the mover is a runtime task, and its waker only queues it.
+            // It is safe to wake the mover under the lock, because the mover is a runtime task, and its waker only
+            // queues that task.
             mover.wake();
         }
         if !self.is_virtual() {
@@ -279,8 +284,9 @@ impl Clock {
                     .spawn(move || clock.run())
                     .expect("the system refuses a thread");
             }
-            // Wake the thread only for a timer earlier than its current wait, even if the timer it waits for was
-            // dropped. Most waits end before their timer, and this saves them a thread switch.
+            // Wake the thread only if the new timer is due before the thread's current wait ends. The thread does not
+            // end its wait early when a timer is dropped. Most timers are dropped before they are due, and this saves a
+            // thread switch for each of them.
             if timers.wakes_at.is_none_or(|wakes_at| moment < wakes_at) {
                 self.0.changed.notify_one();
             }
@@ -292,7 +298,7 @@ impl Clock {
         let mut timers = self.0.timers.lock();
         loop {
             let now = self.now();
-            // One at a time and without the lock, because wakers are user code and may set or drop timers.
+            // Wake one task at a time and without the lock, because wakers are user code and may set or drop timers.
             if let Some((_, waker)) = timers.pop_until(now) {
                 parking_lot::MutexGuard::unlocked(&mut timers, || wake(waker));
                 continue;
@@ -346,7 +352,7 @@ pub struct Sleep {
 
 impl Sleep {
     fn forget(&mut self) {
-        // In a forked child, the lock may be held forever, and timers never fire.
+        // In a forked child, the lock may be held forever, and the timers never fire.
         if let Some((id, _)) = self.registered.take()
             && !fork::is_forked()
         {
@@ -371,7 +377,7 @@ impl Future for Sleep {
             self.forget();
             let id = self.clock.register(self.moment, context.waker());
             self.registered = Some((id, context.waker().clone()));
-            // `advance` may have passed `moment` before we registered, and would never wake us.
+            // `advance` may have passed `moment` just before we registered, and it would then never wake us.
             if self.clock.now() >= self.moment {
                 self.forget();
                 return Poll::Ready(());
@@ -387,7 +393,7 @@ impl Drop for Sleep {
     }
 }
 
-/// A moment on a clock by which something ends.
+/// The moment on a clock at which something ends.
 #[derive(Clone, Debug)]
 pub struct Deadline {
     clock: Clock,

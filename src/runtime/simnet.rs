@@ -1,8 +1,8 @@
 //! [`Network`]: simulated connections between hosts, in virtual time.
 //!
-//! Bytes arrive late and in pieces of any size, but in order. They may not arrive at all if the connection is cut,
-//! possibly within a write, or if the hosts are partitioned. Everything runs on one paused tokio runtime, and a seed
-//! decides it.
+//! Bytes arrive late and in pieces of any size, but in order. If the connection is cut, possibly within a write, the
+//! rest of the bytes is lost. While a partition separates the hosts, bytes are held back. Everything runs on one paused
+//! tokio runtime, and a seed determines all delays and faults.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -21,7 +21,8 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::runtime::splitmix::Random;
 
-/// Bytes in flight per direction before the sender has to wait, like a socket's buffer.
+/// Number of bytes that can be in flight in one direction before the sender has to wait, like the size of a socket's
+/// buffer.
 const CAPACITY: usize = 64 << 10;
 
 /// A simulated network. Clones share it.
@@ -32,7 +33,7 @@ struct Inner {
     state: Mutex<State>,
     /// Notified when partitions end.
     changed: Notify,
-    /// Called before bytes arrive, because time has moved.
+    /// Called before bytes arrive, because virtual time has moved and the hosts' clocks must follow.
     on_arrival: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -42,7 +43,7 @@ struct State {
     listeners: HashMap<String, mpsc::UnboundedSender<SimSocket>>,
     /// Blocked directions, as sender and receiver.
     parted: BTreeSet<(String, String)>,
-    /// Hosts that make no connections any more.
+    /// Killed hosts, which can open no connections.
     dead: BTreeSet<String>,
     connections: Vec<Weak<Connection>>,
     counts: NetworkCounts,
@@ -100,9 +101,9 @@ struct Way {
     /// True once the end of the stream has arrived.
     is_ended: bool,
     is_reset: bool,
-    /// Woken by each change.
+    /// Tasks to wake at each change.
     wakers: Vec<Waker>,
-    /// The task that delivers.
+    /// Wakes the task that delivers the pieces.
     deliverer: Option<Waker>,
 }
 
@@ -153,7 +154,8 @@ impl Network {
         self.0.state.lock().counts
     }
 
-    /// Blocks one direction between two hosts until [`heal`](Self::heal). Bytes sent in the meantime arrive then.
+    /// Blocks one direction between two hosts until [`heal`](Self::heal). Bytes sent in the meantime arrive after the
+    /// heal.
     pub fn part(&self, from: &str, to: &str) {
         let way = (from.to_owned(), to.to_owned());
         self.0.state.lock().parted.insert(way);
@@ -181,7 +183,7 @@ impl Network {
         }
     }
 
-    /// Kills a host for good: resets its connections and lets it make no new ones.
+    /// Kills a host for good. Resets its connections, and never completes its later attempts to connect.
     pub fn kill(&self, host: &str) {
         self.0.state.lock().dead.insert(host.to_owned());
         self.reset(host);
@@ -204,7 +206,7 @@ impl Network {
         self.0.state.lock().listeners.remove(host);
     }
 
-    /// Connects one host to another. Waits for the end of a partition.
+    /// Connects one host to another. If a partition separates them, waits until it ends.
     pub(crate) async fn connect(&self, from: &str, to: &str) -> io::Result<SimSocket> {
         for (from, to) in [(from, to), (to, from)] {
             self.pass(from, to).await;
@@ -248,7 +250,7 @@ impl Network {
         self.0.state.lock().is_open(from, to)
     }
 
-    /// Waits until no partition blocks this direction, then reports an arrival.
+    /// Waits until no partition blocks this direction, then calls `on_arrival`.
     pub(crate) async fn carry(&self, from: &str, to: &str) {
         self.pass(from, to).await;
         (self.0.on_arrival)();
@@ -268,7 +270,7 @@ impl Network {
     }
 }
 
-/// Matches every host in a partition.
+/// Stands for all hosts in a partition.
 const ANYONE: &str = "*";
 
 impl State {
@@ -290,7 +292,8 @@ impl State {
         delay
     }
 
-    /// Splits a write into pieces with their delays. The flag is true if the connection is cut after them.
+    /// Splits a write into pieces with their delays. The returned flag is true if the connection is cut after these
+    /// pieces.
     fn pieces(&mut self, bytes: usize) -> (Vec<(Duration, usize)>, bool) {
         let is_cut = self.random.chance(self.weather.cut);
         let bytes = match is_cut {
@@ -312,7 +315,7 @@ impl State {
     }
 }
 
-/// Delivers the bytes that one side sends until its end.
+/// Delivers the pieces that one side sends, until the stream ends or is reset.
 async fn deliver(connection: Arc<Connection>, side: usize) {
     let network = connection.network.clone();
     let [from, to] = [side, 1 - side].map(|side| connection.hosts[side].clone());
@@ -344,7 +347,7 @@ impl Way {
     }
 
     fn send(&mut self, due: Instant, piece: Piece) {
-        // Pieces stay in order.
+        // A piece never arrives before the piece that was sent ahead of it.
         let last = self.in_flight.back().map(|(due, _)| *due);
         let due = last.map_or(due, |last| due.max(last));
         self.in_flight.push_back((due, piece));
@@ -476,7 +479,8 @@ impl SimSocket {
         }
     }
 
-    /// Closes both directions. Bytes that arrive later are lost, and the other end notices.
+    /// Closes both directions. Bytes that arrive later are lost. The other end reads the end of the stream, and its
+    /// writes fail.
     pub(crate) fn shutdown(&self) {
         self.shutdown_write();
         self.connection.cut(1 - self.side);
