@@ -1,7 +1,8 @@
 //! Converts between the protocol's records and the store's requests and replies.
 //!
-//! [`to_store`] performs its checks in a ZooKeeper server's order, so that a request with several faults gets the same
-//! code. It also returns a [`Shape`], the part of the request that determines how its reply is encoded.
+//! [`to_store`] performs its checks in the same order as a ZooKeeper server, so that a request with several faults gets
+//! the same error code from both. It also returns a [`Shape`], the part of the request that determines how its reply is
+//! encoded.
 
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use crate::model::protocol::{self as store, OpReply, ReadReply, Reply};
 use crate::model::types::CreateMode;
 use crate::model::watch::{EventKind, PredecessorGone, WatchMode, WatchNumber, WatchedEvent};
 
-/// `state` of every event: connected.
+/// The field `state` of every event, which means that the client is connected.
 const CONNECTED: i32 = 3;
 
 /// -1 means any version.
@@ -29,8 +30,9 @@ fn version(version: i32) -> Option<i32> {
     (version != -1).then_some(version)
 }
 
-/// Parses the path of a read. A ZooKeeper server does not check it, so an invalid path counts as a missing znode.
-/// ZooKeeper lets an exists arm a watch on it, which never fires. We arm none. An empty path is the root.
+/// Parses the path of a read. A ZooKeeper server does not check this path, so an invalid path counts as a missing
+/// znode. In ZooKeeper, an exists with an invalid path arms a watch that never fires. We arm no watch. An empty path is
+/// the root.
 fn read_path(path: &Path<'_>) -> Result<ZnodePath, Code> {
     match path.0.as_ref() {
         "" => Ok(ZnodePath::root()),
@@ -46,13 +48,14 @@ fn exists_path(path: &Path<'_>) -> Result<ZnodePath, Code> {
     read_path(path)
 }
 
-/// A ZooKeeper server checks the paths of writes.
+/// Parses the path of a write. A ZooKeeper server checks it.
 fn write_path(path: &str) -> Result<ZnodePath, Code> {
     ZnodePath::new(path).map_err(|_| Code::BadArguments)
 }
 
-/// Parses the path of a create. A ZooKeeper server looks for the parent first, which is missing if its path is invalid.
-/// For a sequential znode, a path that ends with `/` makes the number the whole name.
+/// Parses the path of a create. A ZooKeeper server looks for the parent first. If the parent's path is invalid, the
+/// server reports that the parent is missing. If the path of a sequential znode ends with `/`, the number becomes the
+/// whole name.
 fn create_path(path: &str, mode: CreateMode) -> Result<ZnodePath, Code> {
     let (parent, name) = path.rsplit_once('/').unwrap_or_default();
     match (ZnodePath::new(path), ZnodePath::new(parent)) {
@@ -65,7 +68,7 @@ fn create_path(path: &str, mode: CreateMode) -> Result<ZnodePath, Code> {
     }
 }
 
-/// A ZooKeeper server only checks that the path of a delete has a parent.
+/// Parses the path of a delete. A ZooKeeper server only checks that this path has a parent.
 fn delete_path(path: &Path<'_>) -> Result<ZnodePath, Code> {
     if !has_parent(&path.0) {
         return Err(Code::BadArguments);
@@ -79,8 +82,9 @@ fn has_parent(path: &str) -> bool {
 
 /// Returns the mode of a create.
 ///
-/// As in ZooKeeper, the operation decides on containers and TTLs. createContainer creates a container with any flags
-/// except sequential ones, which are refused. A create with a container's flag creates a persistent znode.
+/// As in ZooKeeper, the operation and not the flags decides whether the znode is a container or has a TTL.
+/// createContainer creates a container for the flags 0, 1 and 4, and refuses all others. A create with the flag of a
+/// container creates a persistent znode.
 ///
 /// # Errors
 /// `BadArguments` for flags outside of 0 to 6, or an unsuitable TTL.
@@ -126,7 +130,7 @@ pub(crate) fn watch_mode(mode: i32) -> Result<WatchMode, Code> {
     }
 }
 
-/// Checks mode, path and access control list in ZooKeeper's order.
+/// Converts a create. Checks its mode, path and access control list in the same order as ZooKeeper.
 fn create(op: Op, create: &Create<'_>) -> Result<store::Create, Code> {
     create_request(
         op,
@@ -163,11 +167,11 @@ fn create_request(
     })
 }
 
-/// Converts a request and returns the shape of its reply. `None` for requests that the server answers itself: pings,
-/// identities and the management of watches.
+/// Converts a request and returns the shape of its reply. The converted request is `None` if the server answers without
+/// the store. These requests are pings, proofs of identity and the management of watches.
 ///
 /// # Errors
-/// The code to answer in turn, without asking the store.
+/// The code that the server must send as the reply, without asking the store.
 pub(crate) fn to_store(request: &Request<'_>) -> Result<(Option<store::Request>, Shape), Code> {
     match request {
         Request::Multi(ops) => multi_request(ops).map(|(asked, shape)| (Some(asked), shape)),
@@ -257,7 +261,7 @@ fn single(request: &Request<'_>) -> Result<Option<store::Request>, Code> {
     }))
 }
 
-/// [`put_event`](super::put_event) adds the zxid.
+/// Converts an event to its record. The record has no zxid, because [`put_event`](super::put_event) adds it.
 pub(crate) fn event(event: &WatchedEvent) -> WatcherEvent<'_> {
     WatcherEvent {
         kind: match event.kind {
@@ -271,7 +275,7 @@ pub(crate) fn event(event: &WatchedEvent) -> WatcherEvent<'_> {
     }
 }
 
-/// Converts a departure, for the client that received the number of this watch.
+/// Converts the departure of a predecessor. The record names the watch by the number that its client received.
 pub(crate) fn departure(watch: &impl WatchNumber, gone: PredecessorGone) -> Departure {
     Departure {
         watch: watch.watch_number(),
@@ -290,8 +294,9 @@ pub(crate) fn event_kind(kind: i32) -> Option<EventKind> {
     })
 }
 
-/// Form of a reply, kept until the store answers. The store's replies do not name their requests, and for example
-/// create and create2 are one request of the store with different replies on the wire.
+/// The part of a request that determines the form of its reply. It is kept until the store answers, because the store's
+/// reply does not name its request. For example, create and create2 are the same request to the store, but have
+/// different replies on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     op: Op,
@@ -299,15 +304,17 @@ pub(crate) struct Shape {
     text: Option<Box<str>>,
     /// Operations of a multi or multiRead.
     parts: Box<[Op]>,
-    /// The first operation of a multi that was refused before the store saw it. We replace it with an operation that
-    /// the store always refuses, so that earlier operations are still checked first and none is applied.
+    /// Index and error code of the first operation of a multi that we refused before asking the store. We replace this
+    /// operation with an operation that the store always refuses. The store still checks the earlier operations first,
+    /// and applies none of them.
     refused: Option<(usize, Code)>,
-    /// Refused operations of a multiRead, also replaced. The others are executed.
+    /// Indexes and error codes of the operations of a multiRead that we refused before asking the store. We replace
+    /// them with other reads, whose results are ignored. The store executes the other operations as usual.
     unread: Box<[(usize, Code)]>,
 }
 
 impl Shape {
-    /// For all requests except multi, multiRead and getEphemerals.
+    /// Returns the shape of all requests except multi, multiRead and getEphemerals.
     fn of(request: &Request<'_>) -> Self {
         let text = match request {
             Request::Sync(it) => it.path.as_deref().map(Box::from),
@@ -344,7 +351,7 @@ impl Shape {
         match answer {
             Ok(reply) => self.reply(reply),
             Err(Error::MultiFailed { index, source }) => {
-                // An earlier operation may have failed first. Then its error counts.
+                // If an earlier operation failed in the store, its error counts instead of our refusal.
                 let refused = self.refused.filter(|(at, _)| at == index);
                 let code = refused.map_or_else(|| Code::from(&**source), |(_, code)| code);
                 let results = multi::failed(self.parts.len(), *index, code);
@@ -354,7 +361,7 @@ impl Shape {
         }
     }
 
-    /// Returns the store's error for a failed multi.
+    /// Returns the store's error for a failed multi. `None` if we refused the failed operation ourselves.
     pub(crate) fn failure<'a, T>(&self, answer: &'a Result<T, Error>) -> Option<&'a Error> {
         match answer {
             Err(Error::MultiFailed { index, source })
@@ -485,7 +492,7 @@ fn multi_request(ops: &[MultiOp<'_>]) -> Result<(store::Request, Shape), Code> {
             Err(code) => {
                 shape.refused = Some((index, code));
                 asked.push(always_refused());
-                // A ZooKeeper server does not check the operations after a failed one either.
+                // Stop here, because a ZooKeeper server does not check the operations after a failed one either.
                 break;
             }
         }
@@ -502,7 +509,7 @@ fn has_bad_flags(op: &MultiOp<'_>) -> bool {
     }
 }
 
-/// The root cannot be deleted.
+/// Returns a delete of the root, which the store never executes.
 fn always_refused() -> store::Op {
     store::Op::Delete {
         path: ZnodePath::root(),
@@ -566,7 +573,7 @@ fn multi_read_request(ops: &[MultiOp<'_>]) -> (store::Request, Shape) {
     for (index, op) in ops.iter().enumerate() {
         asked.push(read_op(op).unwrap_or_else(|code| {
             unread.push((index, code));
-            // Keeps its place in the results, where the code replaces its result.
+            // This read takes the place of the refused operation. Its result is later replaced with the code.
             store::ReadOp::GetChildren(ZnodePath::root())
         }));
     }
