@@ -1,7 +1,7 @@
 //! Encodes requests as frames and decodes replies, in ZooKeeper's protocol or with Lockkeeper's own operations if the
 //! server agreed ([`Dialect`]).
 //!
-//! Paths are relative to the session's chroot above this module and absolute below it (rule 21).
+//! Callers use paths relative to the session's chroot. The encoded paths are absolute (rule 21).
 
 use bytes::Bytes;
 
@@ -64,7 +64,7 @@ impl Chroot {
     /// Parses a path from the server.
     ///
     /// # Errors
-    /// [`Error::Protocol`]. Never [`Error::InvalidPath`], which would mean that nothing was sent.
+    /// [`Error::Protocol`]. Never [`Error::InvalidPath`], which would tell the caller that no request was sent.
     pub(super) fn parse(&self, path: &str) -> Result<ZnodePath> {
         let relative = self.relative(path).and_then(|path| path.parse().ok());
         relative.ok_or_else(|| {
@@ -100,7 +100,7 @@ pub(super) fn put_request(
     Ok(record.op())
 }
 
-/// Returns the record of an operation that only Lockkeeper has, or that may contain such parts.
+/// Returns the record of a request that only Lockkeeper knows. `None` if ZooKeeper's operations are enough.
 fn own_record<'a>(
     request: &'a Request,
     chroot: &Chroot,
@@ -108,7 +108,7 @@ fn own_record<'a>(
 ) -> Option<wire::Request<'a>> {
     let conditions = |conditions: &'a [Condition]| match dialect {
         Dialect::Extended => conditions.iter().map(|it| condition(it, chroot)).collect(),
-        // Left out. The owner checks them when its turn comes.
+        // Version 3 has no conditions. The client that waits checks them itself when its turn comes.
         _ => Vec::new(),
     };
     Some(match request {
@@ -153,7 +153,8 @@ fn record<'a>(request: &'a Request, chroot: &Chroot) -> Result<wire::Request<'a>
         Request::Delete { path, version } => {
             wire::Request::Delete(versioned(path, *version, chroot))
         }
-        // Entries behind it may take this for a release, and check for themselves.
+        // A ZooKeeper server has no withdraw. The waiters behind this entry may take the delete for a release, so they
+        // check the queue themselves.
         Request::Withdraw { entry } => wire::Request::Delete(versioned(entry, None, chroot)),
         Request::Exists { path, watch } => wire::Request::Exists(read(path, *watch)),
         Request::GetData { path, watch } => wire::Request::GetData(read(path, *watch)),
@@ -167,7 +168,7 @@ fn record<'a>(request: &'a Request, chroot: &Chroot) -> Result<wire::Request<'a>
             wire::Request::Multi(ops.iter().map(|op| write_op(op, chroot)).collect())
         }
         Request::MultiRead(ops) => {
-            // Such a server knows only the data of an entry.
+            // A server without getEntry can only return the entry's data.
             let plain = ops.iter().map(|op| match read_op(op, chroot) {
                 MultiOp::GetEntry(record) => MultiOp::GetData(record),
                 op => op,
@@ -190,7 +191,7 @@ fn record<'a>(request: &'a Request, chroot: &Chroot) -> Result<wire::Request<'a>
                 WatchMode::PersistentRecursive => 1,
             },
         }),
-        // A server without an index of queues answers both with all children.
+        // A server without Lockkeeper's index of queues answers this request and the next one with all children.
         Request::GetPredecessor(look) => {
             let parent = look.entry.parent().unwrap_or_else(ZnodePath::root);
             wire::Request::GetChildren(owned_read(&parent, chroot))
@@ -410,7 +411,7 @@ pub(super) fn about(request: &Request, session: SessionId) -> About<'_> {
     }
 }
 
-/// Name of a create in errors, where a missing znode is the parent.
+/// Name of a create in errors. If a create fails with `NoNode`, the missing znode is the parent.
 pub(super) const CREATE: &str = "create";
 
 fn about_op(op: &WriteOp, session: SessionId) -> About<'_> {
@@ -443,8 +444,8 @@ pub(super) fn error(number: i32, about: About<'_>) -> Error {
     })
 }
 
-/// Converts an error number and the reason after it. A ZooKeeper server sends no reason, and a later version of ours
-/// may send an unknown one.
+/// Converts an error number and the reason that may follow. A ZooKeeper server sends no reason, and a later version of
+/// Lockkeeper may send a reason that we do not know. The number then determines the error.
 pub(super) fn refused(number: i32, body: &mut Reader<'_>, about: About<'_>) -> Error {
     let reason = body.next::<wire::Refusal<'_>>().ok();
     let reason = reason.and_then(|reason| reason.error(about));
@@ -544,7 +545,7 @@ pub(super) fn read_reply(
     })
 }
 
-/// Decodes an error reply, which for some requests is an answer.
+/// Decodes an error reply. For some requests, an error is the answer and not a failure.
 pub(super) fn read_error(
     request: &Request,
     number: i32,
@@ -561,7 +562,7 @@ pub(super) fn read_error(
         Request::GetPredecessor(_) if number == Code::NoNode.number() => {
             Ok(Reply::Predecessor(Predecessor::Gone))
         }
-        // The entry has no path yet, so errors name it without its number.
+        // The entry has no path yet, so the error shows the path without its sequence number.
         Request::Enqueue(enqueue) => {
             let path = enqueue.parent.join(&enqueue.name)?;
             let about = about(request, session);

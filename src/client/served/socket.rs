@@ -24,14 +24,14 @@ use crate::runtime::random::random;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
-    /// As shown in messages: `host:port`, or the path of a socket.
+    /// The servers as shown in messages, each as `host:port` or as the path of a socket.
     pub(crate) names: Vec<String>,
     pub(crate) dialer: Arc<dyn Dialer>,
     /// True if the URL requires TLS.
     pub(crate) requires_tls: bool,
     /// True if the servers do not know our protocol extension.
     pub(crate) is_plain: bool,
-    /// True if a server shall end a session with the client's process.
+    /// True if a server must end a session when the client's process ends.
     pub(crate) ends_with_process: bool,
     /// True if connections may cross a network.
     pub(crate) is_network: bool,
@@ -40,7 +40,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Each host is `host:port`.
+    /// Creates an endpoint of servers over TCP. Each host has the form `host:port`.
     pub(crate) fn tcp(hosts: Vec<String>, requires_tls: bool, is_zookeeper: bool) -> Self {
         let is_loopback = |host: &String| {
             let address = host.parse::<SocketAddr>();
@@ -55,11 +55,11 @@ impl Endpoint {
             }),
             requires_tls,
             is_plain: is_zookeeper,
-            // A closed TCP connection does not show that the process died, and the kernel does not name the process
-            // behind it.
+            // A closed TCP connection does not prove that the client's process died, and the kernel does not tell the
+            // server which process is at the other end.
             ends_with_process: false,
             is_network: true,
-            // Keeps a network's clients from reconnecting simultaneously to a restarted server.
+            // This is long enough to keep a network's clients from reconnecting simultaneously to a restarted server.
             longest_pause: Duration::from_secs(1),
         }
     }
@@ -73,8 +73,9 @@ impl Endpoint {
             is_plain: false,
             ends_with_process,
             is_network: false,
-            // An attempt costs only two system calls. A server that is killed repeatedly listens only briefly, and with
-            // longer pauses a client would miss it until the session is given up.
+            // This is short, because an attempt costs only two system calls. A server that is killed repeatedly listens
+            // only briefly each time. With longer pauses, a client could miss the server each time and give up its
+            // session.
             longest_pause: Duration::from_millis(100),
         }
     }
@@ -88,16 +89,16 @@ impl fmt::Display for Endpoint {
 
 /// Connects to the servers of an endpoint.
 pub(crate) trait Dialer: fmt::Debug + Send + Sync {
-    /// Runs on a runtime with IO.
+    /// Connects to a server. The future must run on a runtime with IO.
     fn connect(&self, to: Dial) -> BoxFuture<io::Result<Arc<dyn Socket>>>;
 
-    /// Returns true if an error of [`connect`](Self::connect) shows that no program of this machine listens there, so
-    /// that the user can simply start a server without TLS.
+    /// Returns true if this error of [`connect`](Self::connect) shows that no program of this machine listens at the
+    /// server's address, so that the user only has to start a server without TLS.
     fn is_absent(&self, _error: ErrorKind) -> bool {
         false
     }
 
-    /// Seed of a session's connection attempts.
+    /// Returns the seed that varies the order and the pauses of a session's connection attempts.
     fn seed(&self) -> u64 {
         u64::from_ne_bytes(random())
     }
@@ -121,14 +122,15 @@ impl Dialer for TcpDialer {
         Box::pin(async move {
             let addresses = tokio::net::lookup_host(host).await?;
             let mut addresses: Vec<_> = addresses.collect();
-            // An unresponsive address consumes the whole attempt, so the next one starts with another.
+            // An address that does not respond uses up the whole attempt, so the next attempt starts with another
+            // address.
             if !addresses.is_empty() {
                 let first = to.round % addresses.len();
                 addresses.rotate_left(first);
             }
             let socket = tokio::net::TcpStream::connect(&addresses[..]).await?;
             let socket = socket.into_std()?;
-            // Otherwise the second of two small requests would wait for the reply to the first.
+            // Without this, the second of two small requests would wait until the server has acknowledged the first.
             socket.set_nodelay(true)?;
             Ok(Arc::new(socket) as Arc<dyn Socket>)
         })
@@ -177,7 +179,7 @@ pub(crate) trait Socket: fmt::Debug + Send + Sync {
     fn register(&self) -> io::Result<Box<dyn RegisteredSocket>>;
 }
 
-/// Registers a socket with a runtime. `None` if it is shut down or has no IO.
+/// Registers a socket with a runtime. `None` if the runtime is shut down or has no IO.
 pub(super) fn registered(
     socket: &dyn Socket,
     runtime: &Handle,
@@ -205,10 +207,10 @@ impl Write for &dyn Socket {
 }
 
 pub(crate) trait RegisteredSocket: Send + Sync {
-    /// Resolves when the socket may be ready for one of these.
+    /// Resolves when the socket may be ready for an operation of this interest.
     fn poll_ready(&self, interest: Interest, context: &mut Context<'_>) -> Poll<()>;
 
-    /// Uses the socket. After `WouldBlock`, [`poll_ready`](Self::poll_ready) waits again.
+    /// Runs `io` on the socket. If it returns `WouldBlock`, the next [`poll_ready`](Self::poll_ready) waits again.
     fn try_io(&self, interest: Interest, io: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()>;
 }
 
@@ -239,7 +241,7 @@ macro_rules! system_socket {
 
         impl RegisteredSocket for $registered {
             fn poll_ready(&self, interest: Interest, context: &mut Context<'_>) -> Poll<()> {
-                // A registration error shows at the next use of the socket.
+                // Ignore an error of the runtime here, because the next use of the socket returns it.
                 let is_readable =
                     interest.is_readable() && self.poll_read_ready(context).is_ready();
                 let is_writable =

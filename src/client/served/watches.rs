@@ -1,11 +1,11 @@
 //! [`WatchTable`]: a client's view of its session's watches.
 //!
-//! A server keeps one watch per path and kind of interest, however many requests armed it, and loses it with the
-//! connection. So the client counts watchers, sends a removal after the last one is dropped, and arms all watches again
-//! on the next connection (rule 19).
+//! A server keeps one watch per path and kind of interest, no matter how many requests armed it, and drops its watches
+//! when the connection ends. Therefore the client counts its watchers, removes the server's watch after the last
+//! watcher is dropped, and arms all watches again on the next connection (rule 19).
 //!
-//! A watch on a queue predecessor belongs to one watcher and ends with the connection. The predecessor may have left in
-//! the meantime, so the waiter must ask again.
+//! A watch on a queue predecessor belongs to one watcher, ends with the connection and is not armed again. The
+//! predecessor may have left while there was no connection, so the waiter must ask again.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -64,7 +64,7 @@ impl Interest {
     }
 }
 
-/// Kind of a watch at the server. The values are its numbers in removeWatches.
+/// Kind of a watch at the server. The values are the numbers of the kinds in removeWatches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum ServerWatch {
     Children = 1,
@@ -77,13 +77,13 @@ pub(super) enum ServerWatch {
 pub(super) struct WatchTable {
     last_key: WatchKey,
     watchers: HashMap<WatchKey, (Interest, ZnodePath)>,
-    /// Watchers of each path, oldest first. Ordered, so that re-arming does not depend on a hash.
+    /// Watchers of each path, oldest first. Ordered by path, so that all runs arm watches again in the same order.
     by_path: BTreeMap<ZnodePath, PathWatches>,
-    /// Number of recursive watchers. Without any, an event concerns only its own path.
+    /// Number of recursive watchers. If there are none, an event concerns only the watchers of its own path.
     recursive: usize,
-    /// Watchers of predecessors by the server's number, with the predecessor's path.
+    /// Watchers of predecessors and the predecessors' paths, by the server's number of the watch.
     predecessors: HashMap<i64, (WatchKey, ZnodePath)>,
-    /// The server's numbers of these watches.
+    /// The server's number of each watch in `predecessors`.
     numbers: HashMap<WatchKey, i64>,
 }
 
@@ -98,9 +98,9 @@ pub(super) enum Idle {
 #[derive(Debug, Default)]
 struct PathWatches {
     watchers: Vec<(WatchKey, Interest)>,
-    /// Pending requests that arm a watch here. A removal sent now would remove their watch.
+    /// Watches that pending requests arm on this path. If we sent a removal now, it would remove these watches too.
     arming: Vec<ServerWatch>,
-    /// Removals that wait for those requests.
+    /// Removals that wait until those requests are answered.
     put_off: Vec<ServerWatch>,
 }
 
@@ -129,14 +129,14 @@ pub(super) struct Rearming {
 }
 
 impl WatchTable {
-    /// Must be called for each request that arms a watch, when it is sent.
+    /// Records that a request to arm a watch was sent. Must be called for each such request.
     pub(super) fn arming(&mut self, watch: ServerWatch, path: &ZnodePath) {
         let watches = self.by_path.entry(path.clone()).or_default();
         watches.arming.push(watch);
     }
 
-    /// Must be called when such a request is answered. Returns true if the server watch must be removed, because a
-    /// removal was deferred and there is still no watcher.
+    /// Records that a request to arm a watch was answered. Returns true if the caller must remove the server's watch,
+    /// because a removal was deferred and there is still no watcher.
     pub(super) fn answered(&mut self, watch: ServerWatch, path: &ZnodePath) -> bool {
         let Entry::Occupied(mut entry) = self.by_path.entry(path.clone()) else {
             return false;
@@ -171,7 +171,7 @@ impl WatchTable {
         self.last_key
     }
 
-    /// `number` is the server's number of the watch.
+    /// Adds a watcher of a predecessor. `number` is the server's number of the watch.
     pub(super) fn add_predecessor(&mut self, number: i64, path: &ZnodePath) -> WatchKey {
         let key = self.next_key();
         self.predecessors.insert(number, (key, path.clone()));
@@ -179,7 +179,7 @@ impl WatchTable {
         key
     }
 
-    /// Returns and removes the watcher of a predecessor that has left. `None` if it was dropped before.
+    /// Removes and returns the watcher of a predecessor that has left. `None` if the watcher has already been dropped.
     pub(super) fn departed(&mut self, number: i64) -> Option<(WatchKey, ZnodePath)> {
         let (key, path) = self.predecessors.remove(&number)?;
         self.numbers.remove(&key);
@@ -194,7 +194,7 @@ impl WatchTable {
         keys
     }
 
-    /// Removes a watcher. Returns the server watch if it is no longer needed.
+    /// Removes a watcher. Returns the server's watch if no other watcher needs it.
     pub(super) fn remove(&mut self, key: WatchKey) -> Option<Idle> {
         if let Some(number) = self.numbers.remove(&key) {
             self.predecessors.remove(&number);
@@ -218,7 +218,7 @@ impl WatchTable {
         is_done.then_some(Idle::Path(watch, path))
     }
 
-    /// Returns the watchers of an event. True marks a one-shot watcher, which is removed.
+    /// Returns the watchers that an event fires. The flag is true for a one-shot watcher, which this call removes.
     pub(super) fn fire(&mut self, kind: EventKind, path: &ZnodePath) -> Vec<(WatchKey, bool)> {
         let mut fired = Vec::new();
         if let Entry::Occupied(mut entry) = self.by_path.entry(path.clone()) {
@@ -257,7 +257,7 @@ impl WatchTable {
         }
     }
 
-    /// Returns the watches to arm on a new connection, which has no pending requests yet.
+    /// Returns the watches to arm on a new connection. Forgets all pending requests, because a new connection has none.
     pub(super) fn rearming(&mut self) -> Rearming {
         let mut lists = Rearming::default();
         self.by_path.retain(|path, watches| {

@@ -40,7 +40,8 @@ pub(in super::super) struct ReplyCell {
 }
 
 impl Link {
-    /// Delivers all queued items, unless another thread or a caller of this function already does.
+    /// Delivers all queued items. Does nothing if another thread, or a caller of this function, is already delivering
+    /// them.
     pub(super) fn deliver(self: &Arc<Self>) {
         let mut queue = self.delivery.lock();
         if std::mem::replace(&mut queue.is_busy, true) {
@@ -48,8 +49,9 @@ impl Link {
         }
         while let Some(delivery) = queue.items.pop_front() {
             MutexGuard::unlocked(&mut queue, || {
-                // A panic that propagated would leave `is_busy` set, and the session without replies. Its receiver may
-                // never learn its result, so end the session, which all receivers learn.
+                // Catch a panic. If it propagated, `is_busy` would stay set, and the session would deliver no more
+                // replies. The receiver of this item may never learn its result. We therefore end the session, and all
+                // receivers learn of that.
                 if catch_unwind(AssertUnwindSafe(|| self.carry_out(delivery))).is_err() {
                     self.give_up();
                 }
@@ -103,7 +105,7 @@ impl Link {
             self.progress.notify_one();
             return;
         };
-        // Settle the lease before publishing the state, because a waiter woken by it reads the lease.
+        // Extend the lease before publishing the state, because a waiter that the new state wakes reads the lease.
         status.prove(sent);
         status.set_timeout(timeout);
         status.set_state(SessionState::Reconnected);

@@ -1,5 +1,5 @@
-//! Writes requests, either in their callers under the link's mutex, or in the reader for many callers at once and
-//! without the mutex. Only one thread writes at a time, so that bytes keep their order.
+//! Writes requests. A caller writes its own request under the link's mutex. The reader writes the requests of many
+//! callers together, without the mutex. Only one thread writes at a time, so that bytes keep their order.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::model::types::HumanDuration;
 use crate::runtime::clock::BootInstant;
 use crate::runtime::fork;
 
-/// Unwritten bytes, as a flush sees them.
+/// State of the unwritten bytes, for a flush.
 enum Unwritten {
     Nothing,
     /// Another thread is writing them.
     Elsewhere,
-    /// Waiting for this socket may help.
+    /// The flush can wait until this socket accepts more bytes.
     Waits(Arc<dyn Socket>),
     /// Waiting does not help, because an earlier wait timed out or there is no connection.
     Stuck,
@@ -35,7 +35,7 @@ impl Link {
         loop {
             let socket = match self.drive(|inner, now| inner.unwritten(now)) {
                 Unwritten::Nothing => return Flushed::Written,
-                // The other thread is in a non-blocking system call.
+                // Yield, because the other thread is in a non-blocking system call.
                 Unwritten::Elsewhere if std::time::Instant::now() < deadline => {
                     std::thread::yield_now();
                     continue;
@@ -53,8 +53,8 @@ impl Link {
         }
     }
 
-    /// Writes pending requests and those submitted in the meantime, without the mutex. `batch` is empty before and
-    /// after.
+    /// Writes all pending requests, including requests that are submitted in the meantime, without holding the mutex.
+    /// `batch` is a buffer that is empty before and after the call.
     ///
     /// # Errors
     /// `WouldBlock` if the socket does not accept everything. Any other error if the connection is lost.
@@ -89,7 +89,7 @@ impl Link {
         Some(socket)
     }
 
-    /// Ends the turn of a writer. Its next turn writes what was submitted since.
+    /// Records that a batch was written. Requests that were submitted in the meantime form the next batch.
     fn batch_written(self: &Arc<Self>, attempt: u64, rest: &[u8], failed: Option<io::Error>) {
         let now = self.clock.now();
         let mut inner = self.inner.lock();
@@ -119,7 +119,7 @@ impl Link {
 }
 
 impl Inner {
-    /// Writes again, and returns what is left.
+    /// Tries to write, and returns the state of the remaining bytes.
     fn unwritten(&mut self, now: BootInstant) -> Unwritten {
         self.transmit(now);
         match &self.stream {
@@ -132,7 +132,7 @@ impl Inner {
         }
     }
 
-    /// Puts the unwritten part of a batch back.
+    /// Puts the unwritten part of a batch back, and handles the error that stopped the write.
     fn batch_written(
         &mut self,
         attempt: u64,
@@ -142,7 +142,8 @@ impl Inner {
     ) {
         self.is_writing = false;
         if !self.is_of(attempt) {
-            // The batch belonged to an earlier connection, and the new handshake has waited for us.
+            // The batch belonged to an earlier connection. The handshake of the new connection has waited for this
+            // write.
             return self.transmit(now);
         }
         self.is_stuck = false;
@@ -185,7 +186,7 @@ impl Inner {
     }
 }
 
-/// Returns the number of bytes written, and the error that stopped it.
+/// Returns the number of bytes written, and the error that stopped the write.
 fn write_all(socket: &dyn Socket, bytes: &[u8]) -> (usize, Option<io::Error>) {
     let mut sent = 0;
     while sent < bytes.len() {

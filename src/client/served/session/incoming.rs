@@ -130,7 +130,7 @@ impl<T> ClientSession<T> {
             xid::EVENT => self.handle_event(&header, body),
             xid::DEPARTURE => self.handle_departure(&header, body),
             xid::PING => Ok(()),
-            // The watches may still be armed on another connection.
+            // Reconnect after a failure, because the server may arm the watches on the next connection.
             xid::SET_WATCHES if header.err != 0 => Err("watches were not armed again"),
             xid::SET_WATCHES => Ok(()),
             xid::AUTH => self.handle_proof(header.err, body, now),
@@ -147,7 +147,8 @@ impl<T> ClientSession<T> {
         let event = event.map_err(|_| "a malformed event")?;
         let (Some(kind), Ok(path)) = (event_kind(event.kind), self.chroot.parse(&event.path.0))
         else {
-            // A session event, which a server does not send, or a path outside of the chroot, where we watch nothing.
+            // Ignore a session event, which a server does not send, and a path outside of the chroot, where we watch
+            // nothing.
             return Ok(());
         };
         let zxid = (header.zxid > 0).then_some(Zxid(header.zxid));
@@ -176,7 +177,7 @@ impl<T> ClientSession<T> {
     ) -> Result<(), &'static str> {
         let departure = body.next::<Departure>();
         let departure = departure.map_err(|_| "a malformed departure")?;
-        // If it is unknown, its watcher was dropped and the removal crossed this event.
+        // If we do not know the watch, its watcher was dropped, and our removal of the watch crossed this event.
         if let Some((key, path)) = self.watches.departed(departure.watch) {
             let reason = wire::reason(departure.reason);
             let event = WatchedEvent {
@@ -208,7 +209,7 @@ impl<T> ClientSession<T> {
         }
         match proof {
             Proof::Requested(caller, scheme, secret) if err == 0 => {
-                // The next connection has to prove it again.
+                // The next connection has to prove this identity again.
                 let proved = (scheme, secret);
                 if !self.options.auth.contains(&proved) {
                     self.options.auth.push(proved);
@@ -231,14 +232,14 @@ impl<T> ClientSession<T> {
                     self.outputs.push_back(Output::Opened(opened));
                 }
             }
-            // Without this identity the server would refuse requests that the session may send.
+            // Reconnect, because without this identity the server would refuse requests that the session may send.
             Proof::Repeated => return Err("an identity that was proved before is refused"),
         }
         Ok(())
     }
 
-    /// Ends the connection and the session. A session whose identity was accepted before lives on, because the user may
-    /// be added again before we give it up.
+    /// Closes the connection after a refused proof, and ends the session. If the server accepted the identity on an
+    /// earlier connection, the session lives on, because the user may be added again before we give up the session.
     fn handle_refused_proof(&mut self, proof: Proof<T>, now: BootInstant) {
         self.outputs.push_back(Output::Disconnect);
         let was_refused = std::mem::replace(&mut self.is_refused, true);
@@ -275,8 +276,8 @@ impl<T> ClientSession<T> {
             op, what, bytes, ..
         } = answered.ok_or("a reply to no request")?;
         self.held_bytes -= bytes;
-        // Count only replies to requests, like ZooKeeper's own client. Each watch was armed by such a reply, and arming
-        // it again compares with this zxid.
+        // Update the zxid only from replies to requests, like ZooKeeper's own client. Each watch was armed by such a
+        // reply. When we arm the watch again, the server compares the znode with this zxid.
         self.last_zxid = self.last_zxid.max(header.zxid);
         match what {
             Awaited::Reply(caller, request @ Request::MultiRead(_))
@@ -287,7 +288,7 @@ impl<T> ClientSession<T> {
                 self.lacks_multi_read = true;
                 self.held_bytes += bytes;
                 self.queued.push_back((caller, request));
-                // The server closes the connection with this reply (ZooKeeper's `UnimplementedRequestProcessor`).
+                // The server closes the connection after this reply (ZooKeeper's `UnimplementedRequestProcessor`).
                 self.outputs.push_back(Output::Disconnect);
                 self.disconnected(now);
             }
@@ -377,8 +378,8 @@ impl<T> ClientSession<T> {
         self.reply(caller, reply);
     }
 
-    /// Refuses and deletes znodes whose number is near the end of ZooKeeper's counter. A server that speaks the
-    /// extension counts further.
+    /// Refuses and deletes a znode whose sequence number is near the end of ZooKeeper's counter. A server that speaks
+    /// our extension has a larger counter.
     fn within_limit(
         &mut self,
         request: &Request,

@@ -133,8 +133,8 @@ impl<T> ClientSession<T> {
         self.await_reply(listing_xid, second, 0, Awaited::Listing(caller, None));
     }
 
-    /// Sends a multiRead as single reads to a server that is too old for it. Other writes may be committed between
-    /// them.
+    /// Sends a multiRead as single reads, to a server that is too old for multiReads. Writes may be committed between
+    /// these reads.
     fn send_reads(&mut self, caller: T, ops: Vec<ReadOp>) {
         let mut bytes = request_bytes(&Request::MultiRead(ops.clone()));
         for read in &ops {
@@ -163,7 +163,7 @@ impl<T> ClientSession<T> {
         });
     }
 
-    /// Removes a watch whose watcher was dropped.
+    /// Removes a watcher that was dropped, and the server's watch if no other watcher needs it.
     pub(in super::super) fn unwatch(&mut self, key: WatchKey, now: BootInstant) {
         if let Some(idle) = self.watches.remove(key) {
             self.send_removal(&idle, now);
@@ -171,7 +171,7 @@ impl<T> ClientSession<T> {
     }
 
     pub(super) fn send_removal(&mut self, idle: &Idle, now: BootInstant) {
-        // A new connection has no watches.
+        // There is nothing to remove, because a new connection has no watches.
         if self.phase != Phase::Connected {
             return;
         }

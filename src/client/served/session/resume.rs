@@ -6,12 +6,13 @@ use crate::client::served::watches::Rearming;
 use crate::runtime::clock::BootInstant;
 use crate::wire::{self, NonNullList, Path, put_frame, xid};
 
-/// Limit of the paths in one setWatches, in bytes. ZooKeeper's own client uses the same.
+/// Largest total size of the paths in one setWatches, in bytes. ZooKeeper's own client uses the same limit.
 pub(super) const REARMING_BYTES: usize = 128 << 10;
 
 impl<T> ClientSession<T> {
-    /// Sends proofs of identity, watches, and then queued requests. Proofs must be first, because watches and requests
-    /// need their rights. Watches must precede requests, so that missed events are reported before later replies.
+    /// Sends proofs of identity, then watches, then queued requests. Proofs must precede watches and requests, which
+    /// need the rights of the proved identities. Watches must precede requests, so that the server reports missed
+    /// events before later replies.
     pub(super) fn resume(&mut self, is_first: bool, now: BootInstant) {
         for (scheme, secret) in self.options.auth.clone() {
             self.put_proof(&scheme, &secret);
