@@ -1,14 +1,14 @@
 //! [`Ensemble`]: a model of ZooKeeper servers that replicate a store. The leader runs the real core, and followers
 //! apply committed transactions to their replicas later.
 //!
-//! Each member speaks ZooKeeper's protocol. It answers reads, watches and pings from its replica. It forwards writes to
-//! the leader and answers them once it has applied them. Only the leader expires sessions, and a new leader gives each
-//! its full timeout. Followers report live sessions with their answers to the leader's pings. A forwarded write does
-//! not count as a sign of life (as in ZooKeeper 3.9: `Learner.ping`, `LearnerHandler`,
-//! `LeaderZooKeeperServer.submitLearnerRequest`).
+//! Each member speaks ZooKeeper's protocol. It answers reads, watches and pings from its replica. It forwards a write
+//! to the leader, and answers the client after it has applied the transaction. Only the leader expires sessions. A new
+//! leader gives each session its full timeout again. A follower reports which sessions are alive when it answers the
+//! leader's pings. A write that a follower forwards does not prove to the leader that its session is alive (as in
+//! ZooKeeper 3.9: `Learner.ping`, `LearnerHandler`, `LeaderZooKeeperServer.submitLearnerRequest`).
 //!
-//! Elections and the catch-up of a joining member exchange no messages. Both happen instantly between members that
-//! reach each other. Disks never fail, and a member never loses a proposal that it received.
+//! An election and the catch-up of a joining member use no messages. Both happen instantly between members that can
+//! reach each other. Disks never fail, and a member never loses a proposal that it has received.
 
 mod client;
 mod election;
@@ -41,7 +41,7 @@ use crate::runtime::splitmix::Random;
 pub struct EnsembleOptions {
     /// The tick of the ensemble. The leader pings twice per tick.
     pub tick: Duration,
-    /// Ticks of silence until a leader and a follower give up on each other.
+    /// Number of ticks without a message after which a leader and a follower give up on each other.
     pub sync_limit: u32,
     /// Shortest and longest session timeout.
     pub session_timeouts: (Duration, Duration),
@@ -64,7 +64,7 @@ pub struct EnsembleCounts {
     pub sessions_expired: u64,
 }
 
-/// Servers that replicate a store. Clones share them, and dropping the last one stops them.
+/// Servers that replicate a store. Clones share the servers, and dropping the last clone stops them.
 #[derive(Clone)]
 pub struct Ensemble(Arc<Inner>);
 
@@ -74,11 +74,11 @@ struct Inner {
     state: Mutex<State>,
 }
 
-/// All members and their messages. Except for elections, a member reads and changes only its own part and sends
-/// messages.
+/// All members and their messages. Except in an election, a member reads and changes only its own state, and sends
+/// messages to the other members.
 struct State {
     members: Vec<Member>,
-    /// By sender and receiver.
+    /// Channels between the members, indexed by sender and receiver.
     links: Vec<Vec<mpsc::UnboundedSender<(Instant, Envelope)>>>,
     options: EnsembleOptions,
     network: Network,
@@ -90,7 +90,7 @@ struct State {
 }
 
 struct Envelope {
-    /// Identifies one period in which the follower follows this leader. Messages of earlier periods are void.
+    /// Number of one period in which the follower follows this leader. Messages of earlier periods are ignored.
     link: u64,
     message: Message,
 }
@@ -120,7 +120,7 @@ enum Message {
         connection: u64,
         timeout: Option<Duration>,
     },
-    /// The answer to a sync follows the first `length` entries.
+    /// The follower answers a sync after it has applied the first `length` entries.
     Synced {
         connection: u64,
         length: usize,
@@ -302,7 +302,7 @@ async fn accept(
     }
 }
 
-/// Moves bytes between a client's socket and its connection until it ends.
+/// Moves bytes between a client's socket and its connection until the connection ends.
 async fn serve(
     ensemble: Weak<Inner>,
     (member, connection): (usize, u64),
@@ -343,19 +343,19 @@ async fn serve(
 }
 
 impl State {
-    /// Sends a message unless the link is gone.
+    /// Sends a message, unless the two members have no link.
     fn send(&mut self, from: usize, to: usize, message: Message) {
         let Some(link) = self.link(from, to) else {
             return;
         };
         let due = Instant::now() + self.random.time_within(&self.options.delay);
-        // Closed only with the ensemble.
+        // Sending fails only after the ensemble was dropped.
         let _ = self.links[from][to].send((due, Envelope { link, message }));
     }
 
     fn receive(&mut self, from: usize, to: usize, envelope: Envelope) {
         let Envelope { link, message } = envelope;
-        // Sent in an earlier period, over a connection that is gone.
+        // Ignore a message of an earlier period, because its connection is gone.
         if !self.members[to].is_up || self.link(to, from) != Some(link) {
             return;
         }

@@ -23,7 +23,7 @@ use crate::server::{Server, ServerOptions};
 #[derive(Clone, Default)]
 pub struct Disk(SimDisk);
 
-/// Fault rates of a disk: one fault in so many calls, or 0 for never.
+/// Fault rates of a disk. A rate of n means one fault in n calls, and 0 means no faults.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiskFaults {
     /// A write fails.
@@ -37,7 +37,7 @@ pub struct DiskFaults {
 }
 
 impl Disk {
-    /// Injects faults from now on. `seed` decides them.
+    /// Injects faults into later calls. `seed` determines which calls fail.
     pub fn fail(&self, seed: u64, faults: DiskFaults) {
         let faults = Faults {
             write_error_every: faults.write_error_every,
@@ -48,7 +48,7 @@ impl Disk {
         self.0.fail(seed, faults);
     }
 
-    /// Changes one random byte of a file. Returns false if there is none.
+    /// Changes one random byte of a file. Returns false if there is no file with content.
     fn rot(&self, random: &mut Random) -> bool {
         let names = self.0.list().unwrap_or_default();
         let contents = names
@@ -168,7 +168,7 @@ impl ServerHost {
     /// See [`disk::backup`](crate::disk::backup).
     pub fn backup(&self) -> Result<Backup> {
         let backup = SimDisk::new();
-        // From a copy, like another process would read it. Injected faults hit only the server's own calls.
+        // Read a copy, like another process would. Injected faults affect only the server's own calls.
         backup::backup_on(&self.disk.0.copy(), &backup, self.clock.unix_ms())?;
         Ok(Backup(backup))
     }
@@ -203,7 +203,7 @@ impl ServerHost {
             Ok(false) | Err(Error::StoreDamaged { .. } | Error::NotAStore { .. }) => {
                 return Ok(false);
             }
-            // The damage may have hit the version.
+            // The damage may have changed the version of the store's format.
             Err(Error::StoreTooNew { .. }) => return Ok(false),
             Err(error) => return Err(error),
         }
@@ -228,7 +228,7 @@ impl ServerHost {
         self.running.as_ref().map(|running| &running.store)
     }
 
-    /// Returns true if no server runs, or if its disk has failed and it acknowledges nothing any more.
+    /// Returns true if no server runs, or if its disk has failed, so that the server acknowledges no more writes.
     pub fn is_down(&self) -> bool {
         self.store()
             .is_none_or(|store| store.log_failure().is_some())
@@ -244,8 +244,8 @@ impl ServerHost {
         self.network.reset(&self.name);
     }
 
-    /// Cuts the power after this many more disk changes, possibly within a write. The disk then accepts nothing, and
-    /// [`crash`](Self::crash) must follow.
+    /// Cuts the power after this many more disk changes, possibly within a write. The disk then accepts no more
+    /// changes, and the caller must call [`crash`](Self::crash).
     pub fn crash_within(&self, changes: u64) {
         if let Some(running) = &self.running {
             running.boot.fail_after(changes);
@@ -265,7 +265,7 @@ impl ServerHost {
             running.end();
         }
         self.disk.0.crash(self.random.next());
-        // After a restart, its kernel knows none of its old connections.
+        // After a restart, the machine's kernel knows none of the old connections, and resets them.
         self.network.reset(&self.name);
     }
 
@@ -300,7 +300,7 @@ impl Drop for ServerHost {
 impl Running {
     fn end(self) {
         self.writing.abort();
-        // Nothing more reaches the disk, even if the store is still in use.
+        // Drop the writer, so that nothing more reaches the disk even if the store is still in use.
         drop(self.writer.lock().take());
     }
 }
@@ -317,7 +317,8 @@ struct Writing {
     work: Arc<Notify>,
 }
 
-/// Longest pause between checks of an idle log, which may still need a segment that it could not create before.
+/// Longest pause between two checks of an idle log. A log without new transactions may still have to create a segment,
+/// if an earlier attempt failed.
 const IDLE: Duration = Duration::from_millis(200);
 
 const BATCHES_PER_SNAPSHOT: u64 = 200;
