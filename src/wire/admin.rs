@@ -1,7 +1,9 @@
-//! Four-letter words: sent at the start of a connection and answered with a text, after which the connection is closed.
+//! Four-letter words. A client sends one word at the start of a connection. The server answers with a text and closes
+//! the connection.
 //!
-//! The texts match ZooKeeper's byte for byte. An unknown word, or one that this server does not have (gtmk, hash, lead,
-//! orst, stmk), reads as a frame length above any limit, so the connection is closed without an answer.
+//! The texts match ZooKeeper's byte for byte. If the server does not know a word (for example gtmk, hash, lead, orst
+//! and stmk), it reads the word as the length of a frame. This length is above any limit, so the server closes the
+//! connection without an answer.
 
 mod clients;
 mod date;
@@ -17,7 +19,7 @@ pub(crate) use self::state::{
     wchc, wchp, wchs,
 };
 
-/// Answer to every word but `ruok` and `isro` while the store does not work.
+/// Answer to every word except `ruok` and `isro` while the store does not work.
 pub(crate) const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
 
 /// The ZooKeeper version that we follow and report. Clients such as kazoo parse it.
@@ -43,7 +45,7 @@ pub(crate) enum Word {
     Ruok,
     /// The server's figures: [`srvr`].
     Srvr,
-    /// The server's figures, and its connections in short: [`stat`].
+    /// The server's figures, and a short list of its connections: [`stat`].
     Stat,
     /// Figures for monitoring: [`mntr`].
     Mntr,
@@ -61,7 +63,7 @@ pub(crate) enum Word {
     Envi,
     /// The server's settings: [`conf`].
     Conf,
-    /// Read-only or not: [`isro`].
+    /// Whether the server is read-only: [`isro`].
     Isro,
     /// The sizes of the server's directories: [`dirs`].
     Dirs,
@@ -141,7 +143,7 @@ impl Whitelist {
     /// Parses a list in the form of `4lw.commands.whitelist`: words separated by commas, or `*` for all.
     ///
     /// # Errors
-    /// A sentence with the first unknown word.
+    /// A sentence that names the first unknown word.
     pub(crate) fn parse(list: &str) -> Result<Self, String> {
         let mut words = Self::default().0;
         for name in list.split(',').map(str::trim).filter(|it| !it.is_empty()) {
@@ -182,7 +184,7 @@ macro_rules! line {
 
 use line;
 
-/// Writing to a `String` cannot fail.
+/// Appends text. Writing to a `String` cannot fail.
 fn put(to: &mut String, words: std::fmt::Arguments<'_>) {
     let _ = to.write_fmt(words);
 }

@@ -10,8 +10,9 @@ macro_rules! codes {
     ($($name:ident = $number:literal,)*) => {
         /// Error code of a reply, with ZooKeeper's number (`KeeperException.Code`).
         ///
-        /// Older clients may not know -13 and -14 (3.5) or -120 and below (3.5 to 3.9). Of these, this server uses only
-        /// -121, which only clients of 3.5 and later can provoke.
+        /// Clients older than 3.5 may not know -13 and -14, and clients older than 3.9 may not know some numbers from
+        /// -120 down. Of all these numbers, this server uses only -121, which only clients of 3.5 and later can
+        /// provoke.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(missing_docs, reason = "each is named as in ZooKeeper's KeeperException.Code")]
         pub(crate) enum Code {
@@ -71,7 +72,7 @@ codes! {
     ThrottledOp = -127,
 }
 
-/// Subject of a request, for its error.
+/// Description of a request, for errors about it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct About<'a> {
     pub(crate) what: &'static str,
@@ -123,9 +124,9 @@ impl Code {
                  its log",
                 self.number()
             )),
-            // These errors need a path.
+            // All other errors name a path.
             other if about.path.is_empty() => other.unexpected(about),
-            // The missing znode is the parent, because a create names a znode that does not exist yet.
+            // Report that the parent is missing, because a create names a znode that does not exist yet.
             Self::NoNode if about.what.starts_with("create") || about.what == "enqueue" => {
                 Error::NoNode {
                     path: parent_of(about.path).unwrap_or("/").to_owned(),
@@ -156,8 +157,8 @@ impl Code {
 
 /// Returns the code that a client receives for an error.
 ///
-/// ZooKeeper has no code for a limit, a full or failed disk, or an exhausted sequence counter. They become
-/// `SystemError`, the only server-side fault that every client knows. Our client also receives the reason
+/// ZooKeeper has no code for a reached limit, a full or failed disk, or an exhausted sequence counter. These errors
+/// become `SystemError`, the only server-side fault that every client knows. Our client also receives the reason
 /// ([`Refusal`](super::Refusal)).
 impl From<&Error> for Code {
     fn from(error: &Error) -> Self {

@@ -3,18 +3,18 @@
 use super::code::Code;
 use super::jute::{Data, Jute, Malformed, Reader, Text, records};
 
-/// Reserved xids, which are not request numbers. Answers repeat them.
+/// Reserved xids. They are not numbers of requests. An answer has the same xid as its request.
 pub(crate) mod xid {
     pub(crate) const EVENT: i32 = -1;
     pub(crate) const PING: i32 = -2;
     pub(crate) const AUTH: i32 = -4;
     pub(crate) const SET_WATCHES: i32 = -8;
-    /// Of a predecessor's departure, on connections that speak the [extension](super::EXTENSION).
+    /// Xid of the event that a predecessor has left, on connections that speak the [extension](super::EXTENSION).
     pub(crate) const DEPARTURE: i32 = -16;
 }
 
-/// Protocol version for Lockkeeper's own operations: `LK` and the newest number of the extension (docs/protocol.md).
-/// Other clients send 0, except ClickHouse's, which sends 10.
+/// Protocol version that offers Lockkeeper's own operations. Its four bytes are `LK` and the newest version of the
+/// extension (docs/protocol.md). Other clients send 0, except for ClickHouse's client, which sends 10.
 pub(crate) const EXTENSION: i32 = 0x4c4b_0004;
 
 /// The oldest version of the extension that we still speak.
@@ -27,23 +27,26 @@ records! {
     /// First frame of a client.
     ConnectRequest<'a> {
         /// The oldest version of the [extension](EXTENSION) that the client speaks, or 0 from ZooKeeper's clients. The
-        /// newest is an `i32` at the end of the frame, after the statements. If it is missing, both are the same.
+        /// newest version is an `i32` at the end of the frame, after the statements. If it is missing, the client
+        /// speaks only the oldest version.
         protocol_version: i32,
-        /// The last zxid that the client has seen. If it is ahead of the server's, the server closes the connection.
+        /// The last zxid that the client has seen. If the server's last zxid is lower, the server closes the
+        /// connection.
         last_zxid_seen: i64,
-        /// The requested timeout.
+        /// The requested session timeout, in milliseconds.
         timeout_ms: i32,
-        /// The session to resume. 0 for a new one.
+        /// Id of the session to resume, or 0 for a new session.
         session: i64,
-        /// Sixteen zeros or nothing for a new session.
+        /// Password of the session to resume. Sixteen zeros or nothing for a new session.
         password: Data<'a>,
-        /// True if a read-only server, cut off from its ensemble, will do. `None` for clients older than 3.4 and older
-        /// releases of go-zookeeper, which neither send the field nor expect it in the response.
+        /// True if the client accepts a server that is cut off from its ensemble and therefore read-only. `None` for
+        /// clients older than 3.4 and older releases of go-zookeeper, which neither send this field nor expect it in
+        /// the response.
         read_only: Option<bool>,
     }
 
-    /// First frame of a server. If the session has ended or the password is wrong, timeout, session and password are
-    /// zeros and the server closes the connection afterwards.
+    /// First frame of a server. If the session has ended or the password is wrong, the fields for timeout, session and
+    /// password are zero, and the server then closes the connection.
     ConnectResponse<'a> {
         /// The [agreed version](Handshake::version). ZooKeeper servers send 0.
         protocol_version: i32,
@@ -56,8 +59,8 @@ records! {
 }
 
 records! {
-    /// A Unix socket client's statement about its process, after the [`ConnectRequest`] in the same frame. Never sent
-    /// over TCP. Servers that do not know it ignore it, as ZooKeeper does.
+    /// Statement of a Unix socket client about its own process. It follows the [`ConnectRequest`] in the same frame,
+    /// and is never sent over TCP. Servers that do not know this statement ignore it, as ZooKeeper does.
     ProcessStatement<'a> {
         /// Id of the machine's boot, from /proc/sys/kernel/random/boot_id.
         boot_id: Text<'a>,
@@ -70,24 +73,25 @@ records! {
 }
 
 records! {
-    /// A server's limits, after the [`ConnectResponse`] in the same frame. Sent only to clients that offered the
-    /// extension. Older ones ignore it.
+    /// Limits of a server. They follow the [`ConnectResponse`] in the same frame. The server sends them only to clients
+    /// that offered the extension, and older ones of these clients ignore them.
     ServerLimits {
-        /// Limit of a client's frames, in bytes without their length. A longer one closes the connection.
+        /// Largest frame that the server accepts, in bytes without the length. The server closes the connection on a
+        /// larger one.
         frame_bytes: i32,
     }
 }
 
-/// First frame of a client, with what follows its [`ConnectRequest`].
+/// First frame of a client: its [`ConnectRequest`] and the fields that follow it.
 pub(crate) struct Handshake<'a> {
     pub(crate) request: ConnectRequest<'a>,
     pub(crate) process: Option<ProcessStatement<'a>>,
-    /// The newest common version of the extension. 0 (ZooKeeper's) if there is none.
+    /// The newest version of the extension that both sides speak. 0, as in ZooKeeper's protocol, if there is none.
     pub(crate) version: i32,
 }
 
 impl<'a> Handshake<'a> {
-    /// Ignores other bytes after the request, as ZooKeeper does.
+    /// Reads the frame, and ignores unknown bytes after the request, as ZooKeeper does.
     pub(crate) fn read(frame: &'a [u8]) -> Result<Self, Malformed> {
         let mut frame = Reader::new(frame);
         let request: ConnectRequest<'_> = frame.next()?;
@@ -118,7 +122,8 @@ impl ConnectResponse<'_> {
     }
 }
 
-/// A last field that older clients leave out. Records have no version, so the end of the frame shows it.
+/// The last field of a record, which older clients leave out. Records have no version, so the field counts as missing
+/// if the frame ends before it.
 impl Jute<'_> for Option<bool> {
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(from.next().ok())

@@ -1,7 +1,7 @@
 //! Lockkeeper's own records, for lock queues and the events that hand over a lock.
 //!
-//! They are used next to ZooKeeper's on connections that agreed to them in the handshake
-//! ([`EXTENSION`](super::EXTENSION)). `docs/protocol.md` specifies each byte.
+//! They are used in addition to ZooKeeper's records, on connections whose two sides agreed to the extension in the
+//! handshake ([`EXTENSION`](super::EXTENSION)). `docs/protocol.md` specifies each byte.
 
 use super::code::Code;
 use super::connect::{ReplyHeader, xid};
@@ -13,17 +13,17 @@ use crate::model::protocol::Blockers;
 use crate::model::watch::DeleteReason;
 
 records! {
-    /// Of enqueue, which creates an ephemeral sequential znode and looks for its predecessor.
+    /// Record of enqueue, which creates an ephemeral sequential znode and looks for its predecessor.
     Enqueue<'a> {
         parent: Path<'a>,
-        /// Without the number.
+        /// The entry's name without the sequence number.
         name: Text<'a>,
         data: Data<'a>,
         acl: Vec<AclRecord<'a>>,
         blockers: BlockersRecord,
-        /// True to count the entries ahead.
+        /// True if the server must count the entries ahead.
         count: bool,
-        /// Data of the queue, which is created if missing. Null: it must exist.
+        /// Data for the queue, which the server creates if it is missing. If this is null, the queue must exist.
         queue_data: Option<Data<'a>>,
         conditions: Conditions<'a>,
     }
@@ -37,33 +37,33 @@ records! {
 
     GetQueue<'a> {
         parent: Path<'a>,
-        /// Maximum number of names. 0: all.
+        /// Maximum number of names, or 0 for all names.
         limit: i32,
     }
 
-    /// Of forgetWatch, for a watch on a predecessor whose waiter is gone.
+    /// Record of forgetWatch, which removes a watch on a predecessor after its waiter has gone.
     ForgetWatch {
-        /// From [`Ahead::Blocked`].
+        /// Number of the watch, from [`Ahead::Blocked`].
         watch: i64,
     }
 
-    /// Of checkData, in a multi or for a waiting entry.
+    /// Record of checkData, in a multi or as a condition of a waiting entry.
     CheckData<'a> {
         path: Path<'a>,
         /// The data that the znode must have.
         data: Data<'a>,
     }
 
-    /// Of checkChildren, in a multi or for a waiting entry.
+    /// Record of checkChildren, in a multi or as a condition of a waiting entry.
     CheckChildren<'a> {
         path: Path<'a>,
-        /// Maximum number of children. A missing znode has none.
+        /// Maximum number of children. A missing znode counts as a znode without children.
         limit: i32,
     }
 
-    /// Departure of a predecessor, after a header with the xid [`xid::DEPARTURE`].
+    /// Event that a predecessor has left its queue. It follows a header with the xid [`xid::DEPARTURE`].
     Departure {
-        /// Number of the watch. It also identifies the waiting entry, whose request armed it.
+        /// Number of the watch. It also identifies the waiting entry, because that entry's request armed the watch.
         watch: i64,
         /// True if, at the end of the transaction, the waiting entry exists, belongs to this session, and is not
         /// blocked. It then holds the lock.
@@ -79,16 +79,16 @@ pub(crate) enum Ahead<'a> {
     Clear,
     Blocked {
         by: Path<'a>,
-        /// Number of the watch on its departure, unique on the server.
+        /// Number of the watch that fires when this entry leaves. Unique on the server.
         watch: i64,
-        /// Number of all entries ahead. -1 if not requested.
+        /// Number of all entries ahead, or -1 if the request did not ask for it.
         count: i32,
     },
     /// The entry itself is gone.
     Gone,
     /// All children of the parent, for the client to sort.
     Listed(Vec<Text<'a>>),
-    /// The client has to request a list.
+    /// The server did not look for the predecessor. The client has to request a list.
     Unknown,
 }
 
@@ -128,7 +128,7 @@ impl<'a> Jute<'a> for Ahead<'a> {
 }
 
 impl Ahead<'_> {
-    /// In bytes.
+    /// Returns the size of the encoded record, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let text = |text: &Text<'_>| LENGTH_BYTES + text.len();
         4 + match self {
@@ -139,12 +139,12 @@ impl Ahead<'_> {
     }
 }
 
-/// The entries ahead that block. 0: all, 1: exclusive ones, others: unknown.
+/// Which entries ahead block an entry. 0 means all entries, 1 means exclusive entries. Other numbers are unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockersRecord(pub(crate) i32);
 
-/// Used by version 3: all entries and a semaphore's leases, with a limit and a zxid. We read it as all entries, because
-/// such a client checks the leases itself when its turn comes.
+/// Number of blockers that clients of version 3 send. It means all entries and the leases of a semaphore, and a limit
+/// and a zxid follow. We read it as all entries, because such a client checks the leases itself when its turn comes.
 const BLOCKERS_WITH_LEASES: i32 = 2;
 
 impl<'a> Jute<'a> for BlockersRecord {
@@ -176,7 +176,7 @@ impl TryFrom<BlockersRecord> for Blockers {
     type Error = Code;
 
     /// # Errors
-    /// `BadArguments` for blockers of a later version.
+    /// `BadArguments` for a number that only a later version knows.
     fn try_from(record: BlockersRecord) -> Result<Self, Code> {
         match record.0 {
             0 => Ok(Self::All),
@@ -186,7 +186,8 @@ impl TryFrom<BlockersRecord> for Blockers {
     }
 }
 
-/// Conditions that an entry waits for. The last field of its request, left out if there are none and in version 3.
+/// Conditions that an entry waits for. They are the last field of its request. The field is left out if there are no
+/// conditions, and in version 3.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Conditions<'a>(pub(crate) Vec<ConditionRecord<'a>>);
 
@@ -205,7 +206,7 @@ impl<'a> Jute<'a> for Conditions<'a> {
     }
 }
 
-/// Encoded as the number of its operation, and its record.
+/// Encoded as the number of its operation, followed by its record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ConditionRecord<'a> {
     Data(CheckData<'a>),
@@ -244,7 +245,7 @@ pub(super) fn reason_number(reason: DeleteReason) -> i32 {
     }
 }
 
-/// A number from a later server reads as unknown.
+/// Returns the reason with this number. A number that only a later server knows becomes `Unknown`.
 pub(crate) fn reason(number: i32) -> DeleteReason {
     match number {
         1 => DeleteReason::Released,

@@ -5,13 +5,13 @@ use super::jute::Jute;
 /// Default limit of a frame, in bytes without its length: ZooKeeper's `jute.maxbuffer`, 1 MiB less one byte (rule 24).
 pub(crate) const LARGEST_FRAME_BYTES: usize = 0x000f_ffff;
 
-/// In bytes.
+/// Size of a frame's length, in bytes.
 pub(crate) const LENGTH_BYTES: usize = 4;
 
 /// Capacity that an empty buffer keeps, in bytes.
 const KEPT_BYTES: usize = 16 * 1024;
 
-/// A frame's length that is negative or above the limit. The connection is closed without a response.
+/// Error for a frame whose length is negative or above the limit. The server closes the connection without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a frame of {length} bytes, where 0 to {limit} are allowed")]
 pub(crate) struct BadLength {
@@ -21,8 +21,9 @@ pub(crate) struct BadLength {
 
 /// Splits the bytes of a connection, which arrive in pieces of any size, into frames.
 ///
-/// The buffer grows only with the bytes that arrive, not with an announced length. Take all frames before pushing more,
-/// so that less than one frame waits and the buffer stays within a small multiple of a frame and a piece.
+/// The buffer grows only when bytes arrive, no matter which length a frame announces. Take all complete frames before
+/// you push more bytes. Then the buffer only ever contains the start of one frame and the new piece, and stays within a
+/// small multiple of their size.
 #[derive(Debug)]
 pub(crate) struct Frames {
     buffer: Vec<u8>,
@@ -32,7 +33,7 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    /// `limit` is in bytes, without the length.
+    /// Creates an empty buffer. `limit` is the largest frame in bytes, without its length.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             buffer: Vec::new(),
@@ -50,16 +51,17 @@ impl Frames {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Returns the next frame, without its length. `None` until it has arrived.
+    /// Returns the next frame, without its length. `None` until the whole frame has arrived.
     ///
     /// # Errors
-    /// [`BadLength`] for a length out of range, as soon as it has arrived and on every later call.
+    /// [`BadLength`] for a length that is out of range, as soon as the length has arrived and on every later call.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, BadLength> {
         let Some(length) = self.waiting().first_chunk::<LENGTH_BYTES>() else {
             return Ok(None);
         };
         let length = i32::from_be_bytes(*length);
-        // Refuse it before the rest arrives, so that a client cannot fill the buffer with a frame that no limit allows.
+        // Refuse the length before the rest of the frame arrives, so that a client cannot fill the buffer with a frame
+        // that exceeds the limit.
         let bytes = usize::try_from(length).ok().filter(|it| *it <= self.limit);
         let bytes = bytes.ok_or(BadLength {
             length,
@@ -88,7 +90,7 @@ impl Frames {
         self.waiting().first_chunk().copied()
     }
 
-    /// Returns 0 between frames.
+    /// Returns the number of bytes that wait for the rest of their frame. It is 0 between frames.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.waiting().len()
     }
@@ -99,11 +101,12 @@ impl Frames {
 
     fn make_room(&mut self) {
         if self.taken == self.buffer.len() {
-            // A large request must not leave a large buffer at an idle connection.
+            // Shrink the buffer, so that a large request does not leave a large buffer at an idle connection.
             self.buffer.clear();
             self.buffer.shrink_to(KEPT_BYTES);
             self.taken = 0;
-        // Only if the rest is not longer, so that pipelined frames are not moved once per frame.
+        // Move the waiting bytes only if they are fewer than the taken bytes. Otherwise we would move pipelined frames
+        // once per frame.
         } else if self.taken > self.buffer.len() / 2 {
             self.buffer.drain(..self.taken);
             self.taken = 0;
@@ -113,7 +116,7 @@ impl Frames {
 
 pub(crate) const SPEAKS_TLS: &str = "it speaks TLS";
 
-/// Recognizes another protocol by the first bytes of a server's answer.
+/// Recognizes a protocol other than ours by the first bytes of a server's answer.
 pub(crate) fn foreign_protocol(answer: [u8; LENGTH_BYTES]) -> Option<&'static str> {
     match answer {
         [b'H', b'T', b'T', b'P'] => Some("it speaks HTTP"),
@@ -129,7 +132,7 @@ pub(crate) fn foreign_protocol(answer: [u8; LENGTH_BYTES]) -> Option<&'static st
 /// Panics if the body is longer than 2^31 bytes. Replies are limited long before that.
 pub(crate) fn put_frame(to: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     let start = to.len();
-    // Filled in afterwards, because computing the length first would encode every record twice.
+    // The length is filled in afterwards, because computing the length first would encode every record twice.
     0_i32.put(to);
     body(to);
     let length = to.len() - start - LENGTH_BYTES;

@@ -1,4 +1,5 @@
-//! Jute, the encoding of ZooKeeper's records: big-endian integers, and texts, bytes and lists after their lengths.
+//! Jute, the encoding of ZooKeeper's records. Integers are big-endian, and a length precedes each text, byte array and
+//! list.
 //!
 //! A [`Reader`]'s values borrow from the frame. Only lists allocate. They grow while their entries are read, to at most
 //! sixteen times the bytes of the entries in the frame. We never trust a length in a frame.
@@ -18,11 +19,12 @@ impl Malformed {
     const CUT: Self = Self("it ends within a field");
 }
 
-/// Text. Null reads as empty. As in Java, bytes that are not UTF-8 read as U+FFFD, which no path may contain.
+/// Text. Null is read as an empty text. As in Java, bytes that are not UTF-8 are read as U+FFFD, which no path may
+/// contain.
 pub(crate) type Text<'a> = Cow<'a, str>;
 
-/// Bytes, or null, which is a distinct empty slice (`crate::data`), because Java clients write null as well as empty
-/// data and must read back the one they wrote.
+/// Bytes or null. Null is a special empty slice (`crate::data`) that differs from empty data. Java clients write both,
+/// and must read back what they wrote.
 pub(crate) type Data<'a> = &'a [u8];
 
 pub(crate) trait Jute<'a>: Sized {
@@ -69,9 +71,10 @@ impl<'a> Reader<'a> {
     }
 
     fn text(&mut self) -> Result<Option<Text<'a>>, Malformed> {
-        // Lossy, like Java. The store has no path or name with U+FFFD, so a replaced one finds nothing.
+        // Replace bytes that are not UTF-8, like Java. The store has no path or name with U+FFFD, so a text with
+        // replaced bytes matches nothing.
         Ok(self.counted()?.map(|bytes| match str::from_utf8(bytes) {
-            // The usual case, and several times faster.
+            // Check for UTF-8 first, because this is the usual case and several times faster than the conversion.
             Ok(text) => Text::Borrowed(text),
             Err(_) => String::from_utf8_lossy(bytes),
         }))
@@ -83,8 +86,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends a length and the bytes. Cannot overflow in a frame that is sent, because [`put_frame`](super::put_frame)
-/// allows fewer than 2^31 bytes.
+/// Appends a length and the bytes. The length cannot overflow in a frame that is sent, because
+/// [`put_frame`](super::put_frame) allows fewer than 2^31 bytes.
 fn put_counted(bytes: &[u8], to: &mut Vec<u8>) {
     put_count(bytes.len(), to);
     to.extend_from_slice(bytes);
@@ -179,12 +182,12 @@ impl<'a> Jute<'a> for Option<Data<'a>> {
     }
 }
 
-/// A negative count reads as an empty list, as in Java. [`NonNullList`] refuses null.
+/// A negative count is read as an empty list, as in Java. [`NonNullList`] refuses null.
 impl<'a, T: Jute<'a>> Jute<'a> for Vec<T> {
     fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
         let count: i32 = from.next()?;
         let mut list = Vec::new();
-        // Without capacity for `count`, which we do not trust.
+        // Reserve no capacity for `count`, because we do not trust it.
         for _ in 0..count {
             list.push(from.next()?);
         }
@@ -197,7 +200,7 @@ impl<'a, T: Jute<'a>> Jute<'a> for Vec<T> {
     }
 }
 
-/// A path as sent, or another text on which a ZooKeeper server fails if it is null.
+/// A path as the client sent it, or another text. Null is refused, because a ZooKeeper server fails on it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Path<'a>(pub(crate) Text<'a>);
 

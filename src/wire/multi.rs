@@ -1,4 +1,4 @@
-//! Bodies of multi and multiRead: a header before each operation, and an end header after the last.
+//! Bodies of multi and multiRead. A header precedes each operation, and an end header follows the last one.
 
 use super::code::Code;
 use super::extension::{CheckChildren, CheckData};
@@ -12,15 +12,15 @@ use crate::model::types::Stat;
 records! {
     /// Header before each operation and each result.
     Header {
-        /// The operation's number. -1 before an error and at the end.
+        /// Number of the operation. -1 before an error and in the end header.
         kind: i32,
         is_end: bool,
-        /// -1 in requests and at the end, 0 before a result, and the number of an error before it.
+        /// -1 in requests and in the end header. In replies, 0 before a result, and the error's number before an error.
         err: i32,
     }
 }
 
-/// In bytes.
+/// Size of an encoded header, in bytes.
 const HEADER_BYTES: usize = 9;
 
 impl Header {
@@ -122,12 +122,14 @@ fn read_ops<'a>(from: &mut Reader<'a>, reads: bool) -> Result<Vec<MultiOp<'a>>, 
     let mut ops = Vec::new();
     loop {
         let header: Header = from.next()?;
-        // Only the flag ends the list. In the other fields of the last header, Java sends -1 and go-zookeeper 0.
+        // Check only the flag, because clients differ in the other fields of the end header. Java sends -1 and
+        // go-zookeeper 0.
         if header.is_end {
             return Ok(ops);
         }
         let op = MultiOp::read(header.kind, from)?;
-        // The kinds fail differently: a multi as a whole, a multiRead one by one (rule 16).
+        // Refuse a mixture of reads and writes. A multi fails as a whole, but the operations of a multiRead fail
+        // separately (rule 16).
         if op.is_read() != reads {
             return Err(Malformed("a multi mixes reads and writes"));
         }
@@ -155,16 +157,18 @@ pub(super) fn put_ops(ops: &[MultiOp<'_>], to: &mut Vec<u8>) {
 )]
 pub(crate) enum MultiResult<'a> {
     Created(Path<'a>),
-    /// Of create2, createContainer or createTTL. Servers before 3.9 send [`Created`](Self::Created) for these, too.
+    /// Result of create2, createContainer or createTTL. Servers before 3.9 send [`Created`](Self::Created) for these
+    /// operations, too.
     Created2(Path<'a>, Stat),
     Deleted,
     Set(Stat),
     Checked,
     Children(Vec<Text<'a>>),
     Data(Data<'a>, Stat),
-    /// With the time of the grant, or -1 if it is unknown.
+    /// Data and Stat of an entry, and the time of its grant in milliseconds, or -1 if the time is unknown.
     Entry(Data<'a>, Stat, i64),
-    /// A number of [`Code`]. In a failed multi every operation has one: 0 before the failed one, -2 after it.
+    /// Number of an error [`Code`]. In a failed multi, each operation has this result, with 0 before the failed
+    /// operation and -2 after it.
     Failed(i32),
 }
 

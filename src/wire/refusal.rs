@@ -1,8 +1,8 @@
 //! [`Refusal`]: the reason why a server refuses a request, if ZooKeeper has no code for it.
 //!
-//! On a connection that agreed to Lockkeeper's operations it follows the header of an error reply. Other clients get
-//! only the header, as from a ZooKeeper server. Every reason means that nothing was changed, so a client need not look
-//! for effects of the request.
+//! On a connection that agreed to Lockkeeper's extension, the reason follows the header of an error reply. Other
+//! clients receive only the header, as from a ZooKeeper server. Every reason means that the request has changed
+//! nothing, so a client need not look for effects of the request.
 
 use std::path::PathBuf;
 
@@ -13,14 +13,14 @@ use crate::model::path::parent_of;
 
 records! {
     Refusal<'a> {
-        /// 1 a limit is reached, 2 something is too large, 3 the disk is full, 4 a parent's sequence numbers are
-        /// exhausted, 5 an argument is wrong.
+        /// Kind of the reason. 1 means that a limit is reached, 2 that something is too large, 3 that the disk is full,
+        /// 4 that a parent's sequence numbers are exhausted, and 5 that an argument is wrong.
         kind: i32,
-        /// The limited thing for 1 and 2, the mistake for 5.
+        /// The limited thing for the kinds 1 and 2, the mistake for the kind 5.
         what: Text<'a>,
-        /// The size, for 2.
+        /// The actual size, for the kind 2.
         actual: i64,
-        /// For 1 and 2.
+        /// The limit, for the kinds 1 and 2.
         limit: i64,
     }
 }
@@ -31,7 +31,7 @@ const DISK: i32 = 3;
 const SEQUENCE: i32 = 4;
 const ARGUMENT: i32 = 5;
 
-/// Limited things, by their names in [`Error`].
+/// Things that are limited, by their names in [`Error`].
 const THINGS: [&str; 15] = [
     "a request",
     "a transaction, with all its access control lists,",
@@ -64,7 +64,7 @@ impl Refusal<'static> {
                 actual,
                 limit,
             } => (SIZE, (*what).into(), number(actual), number(limit)),
-            // Clients need not know the directory.
+            // Leave out the directory, because clients need not know it.
             Error::DiskFull { .. } => (DISK, "".into(), 0, 0),
             Error::SequenceExhausted { .. } => (SEQUENCE, "".into(), 0, 0),
             Error::BadArguments(mistake) => (ARGUMENT, mistake.clone().into(), 0, 0),

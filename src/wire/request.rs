@@ -67,7 +67,7 @@ ops! {
     CheckWatches = 17 "CHKW",
     RemoveWatches = 18 "REMW",
     CreateContainer = 19 "CREA",
-    // 20 is deleteContainer, which only a server's own sweep may send (rule 17).
+    // 20 is deleteContainer, which only the server's own clean-up of containers may use (rule 17).
     CreateTtl = 21 "CREA",
     // Since 3.6.
     MultiRead = 22 "MLTR",
@@ -82,16 +82,16 @@ ops! {
     // Since 3.7.
     WhoAmI = 107 "HOMI",
     CloseSession = -11 "CLOS",
-    // Lockkeeper's own, on connections that agreed to them. See `extension`.
+    // Lockkeeper's own operations, for connections that agreed to the extension. See `extension`.
     Enqueue = 4001 "ENQU",
     GetPredecessor = 4002 "GETP",
     GetQueue = 4003 "GETQ",
     Withdraw = 4004 "WITH",
     ForgetWatch = 4005 "FGTW",
-    // Only within a multi, like a check.
+    // These two exist only within a multi, like a check.
     CheckData = 4006 "CHKD",
     CheckChildren = 4007 "CHKN",
-    // Only within a multiRead.
+    // Exists only within a multiRead.
     GetEntry = 4008 "GENT",
 }
 
@@ -141,7 +141,7 @@ impl Op {
 }
 
 records! {
-    /// Of create, create2 and createContainer.
+    /// Record of create, create2 and createContainer.
     Create<'a> {
         path: Path<'a>,
         data: Data<'a>,
@@ -158,14 +158,14 @@ records! {
         ttl_ms: i64,
     }
 
-    /// Of delete and check.
+    /// Record of delete and check.
     Versioned<'a> {
         path: Path<'a>,
-        /// -1: any.
+        /// -1 means any version.
         version: i32,
     }
 
-    /// Of exists, getData, getChildren and getChildren2.
+    /// Record of exists, getData, getChildren and getChildren2.
     Read<'a> {
         path: Path<'a>,
         watch: bool,
@@ -177,12 +177,12 @@ records! {
         version: i32,
     }
 
-    /// Of getACL and getAllChildrenNumber.
+    /// Record of getACL and getAllChildrenNumber.
     Named<'a> {
         path: Path<'a>,
     }
 
-    /// Of sync. The server only echoes the path.
+    /// Record of sync. The server only echoes the path.
     Sync<'a> {
         path: Option<Text<'a>>,
     }
@@ -201,10 +201,10 @@ records! {
         config: i64,
     }
 
-    /// Of checkWatches and removeWatches.
+    /// Record of checkWatches and removeWatches.
     Watches<'a> {
         path: Text<'a>,
-        /// 1 children, 2 data, 3 any, 4 persistent, 5 persistent recursive.
+        /// Kind of watch: 1 for children, 2 for data, 3 for any, 4 for persistent, 5 for persistent recursive.
         kind: i32,
     }
 
@@ -215,7 +215,7 @@ records! {
         auth: Data<'a>,
     }
 
-    /// Of setWatches, which arms watches again on a new connection.
+    /// Record of setWatches, which arms watches again on a new connection.
     SetWatches<'a> {
         /// The last zxid that the client has seen.
         relative_zxid: i64,
@@ -224,7 +224,7 @@ records! {
         child: NonNullList<Path<'a>>,
     }
 
-    /// Of setWatches2 (since 3.6).
+    /// Record of setWatches2 (since 3.6).
     SetWatches2<'a> {
         relative_zxid: i64,
         data: NonNullList<Path<'a>>,
@@ -238,14 +238,14 @@ records! {
         token: Data<'a>,
     }
 
-    /// Of getEphemerals. Null, empty and `/` mean all.
+    /// Record of getEphemerals. A prefix that is null, empty or `/` means all paths.
     Prefix<'a> {
         prefix: Text<'a>,
     }
 
     AddWatch<'a> {
         path: Text<'a>,
-        /// 0 persistent, 1 persistent recursive.
+        /// 0 for persistent, 1 for persistent recursive.
         mode: i32,
     }
 }
@@ -294,7 +294,7 @@ macro_rules! requests {
 }
 
 impl Request<'_> {
-    /// Returns true if the request or a part of it is one of Lockkeeper's own.
+    /// Returns true if the request, or one of its operations, is one of Lockkeeper's own.
     #[cfg_attr(not(feature = "server"), allow(dead_code, reason = "a server asks"))]
     pub(crate) fn is_extension(&self) -> bool {
         match self {
@@ -344,7 +344,7 @@ requests! {
 }
 
 impl Request<'_> {
-    /// Appends the body of the request's frame: header and record.
+    /// Appends the body of the request's frame, which consists of the header and the record.
     pub(crate) fn put_with_header(&self, xid: i32, to: &mut Vec<u8>) {
         let op = self.op().number();
         RequestHeader { xid, op }.put(to);
@@ -352,7 +352,7 @@ impl Request<'_> {
     }
 }
 
-/// Zxid of the response to an unknown operation.
+/// Zxid in the reply to an unknown operation.
 pub(crate) const UNKNOWN_ZXID: i64 = -1;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -364,15 +364,16 @@ pub(crate) struct Incoming<'a> {
 /// Treatment of a frame that is not a well-formed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// The record is malformed. Answer in turn with the error and the usual zxid, and keep the connection.
+    /// The record is malformed. Answer with the error and the usual zxid, after the replies to earlier requests. Keep
+    /// the connection.
     Answer {
-        /// Number of the reply.
+        /// Xid of the request, for the reply.
         xid: i32,
         code: Code,
     },
     /// The operation is unknown. Answer with the error and [`UNKNOWN_ZXID`], then close the connection.
     AnswerAndClose {
-        /// Number of the reply.
+        /// Xid of the request, for the reply.
         xid: i32,
         code: Code,
     },
@@ -395,8 +396,9 @@ impl<'a> Incoming<'a> {
         })?;
         match Request::read(op, &mut from) {
             Ok(request) => Ok(Self { xid, request }),
-            // ZooKeeper reads these two in its network layer, where a malformed record ends the connection. Its request
-            // processors read all others, and answer with an error.
+            // ZooKeeper reads the records of these two operations in its network layer, where a malformed record ends
+            // the connection. All other records are read by its request processors, which answer a malformed one with
+            // an error.
             Err(_) if matches!(op, Op::Auth | Op::Sasl) => Err(Refused::Close),
             Err(_) => Err(Refused::Answer {
                 xid,
@@ -406,7 +408,7 @@ impl<'a> Incoming<'a> {
     }
 }
 
-/// A check exists only within a multi.
+/// Returns false for a check, which exists only within a multi.
 fn is_for_clients(op: Op) -> bool {
     op != Op::Check
 }

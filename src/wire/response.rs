@@ -1,4 +1,4 @@
-//! Responses: a header, and a record that depends on the operation.
+//! Responses. A response has a header, and a record that depends on the operation.
 
 use super::code::Code;
 use super::connect::{ReplyHeader, xid};
@@ -13,53 +13,53 @@ use crate::model::types::Stat;
 records! {
     ClientInfo<'a> {
         scheme: Text<'a>,
-        /// For `digest`, without the password.
+        /// The id in the scheme. For `digest`, this is the user without the password.
         user: Text<'a>,
     }
 
-    /// A fired watch, after a header with the xid [`xid::EVENT`].
+    /// Event of a fired watch. It follows a header with the xid [`xid::EVENT`].
     WatcherEvent<'a> {
-        /// 1 created, 2 deleted, 3 data changed, 4 children changed.
+        /// 1 for created, 2 for deleted, 3 for data changed, 4 for children changed.
         kind: i32,
-        /// State of the session. Servers send only 3, connected.
+        /// State of the session. Servers send only 3, which means connected.
         state: i32,
         path: Path<'a>,
     }
 }
 
-/// Record of a reply. Replies with an error have none, except those of a failed multi, whose header has no error and
-/// whose results have one each (rule 16).
+/// Record of a reply. An error reply has no record, except the reply of a failed multi. The header of that reply has no
+/// error, and each result has an error code (rule 16).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Response<'a> {
-    /// To delete, ping, auth, setWatches, checkWatches, removeWatches and closeSession, and in errors.
+    /// Reply to delete, ping, auth, setWatches, checkWatches, removeWatches and closeSession, and any error reply.
     Empty,
-    /// To create.
+    /// Reply to create.
     Path(Path<'a>),
-    /// To sync, with the path of the request.
+    /// Reply to sync, with the path of the request.
     Synced(Option<Text<'a>>),
-    /// To create2, createContainer and createTTL.
+    /// Reply to create2, createContainer and createTTL.
     Created(Path<'a>, Stat),
-    /// To exists, setData and setACL.
+    /// Reply to exists, setData and setACL.
     Stat(Stat),
     Data(Data<'a>, Stat),
     Acl(Vec<AclRecord<'a>>, Stat),
-    /// To getChildren (names) and getEphemerals (paths).
+    /// Reply to getChildren (names) and getEphemerals (paths).
     Names(Vec<Text<'a>>),
-    /// To getChildren2.
+    /// Reply to getChildren2.
     Children(Vec<Text<'a>>, Stat),
-    /// To getAllChildrenNumber.
+    /// Reply to getAllChildrenNumber.
     Count(i32),
-    /// To addWatch, always 0.
+    /// Reply to addWatch, always 0.
     Watching(i32),
-    /// To multi and multiRead.
+    /// Reply to multi and multiRead.
     Multi(Vec<MultiResult<'a>>),
-    /// To sasl.
+    /// Reply to sasl.
     Token(Option<Data<'a>>),
     WhoAmI(Vec<ClientInfo<'a>>),
-    /// To enqueue: the entry, and the transaction that created it.
+    /// Reply to enqueue. It contains the entry, and the transaction that created the entry.
     Enqueued(Path<'a>, i64, Ahead<'a>),
     Ahead(Ahead<'a>),
-    /// To getQueue: names, and whether they are sorted.
+    /// Reply to getQueue. It contains the names, and whether they are sorted.
     Queue(Vec<Text<'a>>, bool),
 }
 
@@ -142,7 +142,8 @@ impl<'a> Response<'a> {
         }
     }
 
-    /// In bytes. Check it before encoding, because a multiRead may name one large znode many times.
+    /// Returns the size of the encoded record, in bytes. Check this size before encoding, because a multiRead may read
+    /// one large znode many times.
     pub(crate) fn record_bytes(&self) -> usize {
         let text = |text: &Text<'_>| LENGTH_BYTES + text.len();
         let texts = |names: &[Text<'_>]| LENGTH_BYTES + names.iter().map(text).sum::<usize>();
@@ -172,17 +173,17 @@ impl<'a> Response<'a> {
         }
     }
 
-    /// Appends the body of a reply's frame: header and record.
+    /// Appends the body of a reply's frame, which consists of the header and the record.
     pub(crate) fn put_with_header(&self, xid: i32, zxid: i64, to: &mut Vec<u8>) {
         ReplyHeader::new(xid, zxid, Code::Ok).put(to);
         self.put(to);
     }
 }
 
-/// Appends the body of an event's frame. `zxid` is the transaction that fired the watch. It is -1 for an event that
-/// answers a setWatches, and for all events before 3.9.
+/// Appends the body of an event's frame. `zxid` is the transaction that fired the watch. `None` is sent as -1, as
+/// ZooKeeper does for an event that answers a setWatches, and for all events before 3.9.
 pub(crate) fn put_event(event: &WatcherEvent<'_>, zxid: Option<i64>, to: &mut Vec<u8>) {
-    // Clients record a header's zxid as their last only if it is positive.
+    // -1 does not confuse clients, because they record only a positive zxid as their last one.
     ReplyHeader::new(xid::EVENT, zxid.unwrap_or(-1), Code::Ok).put(to);
     event.put(to);
 }

@@ -7,12 +7,12 @@ use super::jute::{Jute, Malformed, Path, Reader, Text};
 use crate::model::acl::Acl;
 use crate::model::types::{AclEntry, SessionId, Stat, Zxid};
 
-/// In bytes.
+/// Size of an encoded [`Stat`], in bytes.
 pub(crate) const STAT_BYTES: usize = 68;
 
 impl Jute<'_> for Stat {
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        // The record's order. pzxid was added later, at the end.
+        // The fields are in the order of the record. ZooKeeper added pzxid later, at the end.
         Ok(Self {
             czxid: Zxid(from.next()?),
             mzxid: Zxid(from.next()?),
@@ -43,7 +43,7 @@ impl Jute<'_> for Stat {
     }
 }
 
-/// Entry of an access control list. A null scheme reads as an unknown one.
+/// Entry of an access control list. A null scheme is read as an unknown scheme.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AclRecord<'a> {
     /// Bit set of permissions.
@@ -52,11 +52,11 @@ pub(crate) struct AclRecord<'a> {
     pub(crate) id: Path<'a>,
 }
 
-/// A ZooKeeper server fails on a null id in schemes that use it. In others null counts as empty. For example, kazoo
-/// sends the id of `auth` as null.
+/// A ZooKeeper server fails on a null id if the scheme uses the id. In other schemes, a null id counts as empty. For
+/// example, kazoo sends a null id for the scheme `auth`.
 ///
-/// Text that is not UTF-8 reads as an entry without a scheme, which [`acl`] refuses. Replacing bytes with U+FFFD could
-/// make two different ids equal.
+/// If a text is not UTF-8, the entry is read without a scheme, and [`acl`] refuses it. If we replaced the bytes with
+/// U+FFFD, two different ids could become equal.
 impl<'a> Jute<'a> for AclRecord<'a> {
     fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
         let perms = from.next()?;
@@ -98,7 +98,7 @@ impl AclRecord<'_> {
         self.perms == i32::from(AclEntry::ALL) && self.scheme == "world" && self.id.0 == "anyone"
     }
 
-    /// Drops unknown permission bits. ZooKeeper would keep them in the list without ever using them.
+    /// Drops unknown permission bits. ZooKeeper would keep these bits in the list without ever using them.
     fn entry(&self) -> AclEntry {
         let rights = self.perms & i32::from(AclEntry::ALL);
         AclEntry {

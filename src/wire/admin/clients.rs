@@ -18,7 +18,8 @@ impl Latency {
     }
 }
 
-/// The same for any mean. Below a thousandth ZooKeeper writes 1.0E-4, and we write 0.0001.
+/// Formats any mean like ZooKeeper. For values below a thousandth, ZooKeeper writes for example 1.0E-4, and we write
+/// 0.0001.
 pub(super) fn mean_of(value: f64) -> String {
     format!("{:?}", (value * 10_000.0).round() / 10_000.0)
 }
@@ -39,16 +40,16 @@ impl Mode {
 /// Figures of srvr and stat.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures<'a> {
-    /// For example `3.9.3-GIT, built on DATE`. Clients read the number in front.
+    /// For example `3.9.3-GIT, built on DATE`. Clients read the version number at the start.
     pub(crate) version: &'a str,
     pub(crate) latency: Latency,
-    /// Packets since the start.
+    /// Number of packets received since the start.
     pub(crate) received: u64,
-    /// Packets since the start.
+    /// Number of packets sent since the start.
     pub(crate) sent: u64,
-    /// Open connections, including the word's own.
+    /// Number of open connections, including the connection that sent the word.
     pub(crate) connections: usize,
-    /// Requests without a response.
+    /// Number of requests without a response.
     pub(crate) outstanding: u64,
     pub(crate) zxid: Zxid,
     pub(crate) mode: Mode,
@@ -59,24 +60,24 @@ pub(crate) struct Figures<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     pub(crate) address: String,
-    /// True if the server reads from it.
+    /// True if the server currently reads from the connection.
     pub(crate) is_read: bool,
-    /// Requests without a response.
+    /// Number of requests without a response.
     pub(crate) queued: u64,
-    /// Packets from the client.
+    /// Number of packets from the client.
     pub(crate) received: u64,
-    /// Packets to the client.
+    /// Number of packets to the client.
     pub(crate) sent: u64,
-    /// `None` before the handshake, and for a four-letter word's own connection.
+    /// `None` before the handshake, and for the connection that sent the four-letter word.
     pub(crate) session: Option<Attached>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attached {
     pub(crate) id: SessionId,
-    /// Letters of the last answered operation. `NA` before the first, `SESS` for the handshake.
+    /// Letters of the last answered operation. `NA` before the first operation, `SESS` for the handshake.
     pub(crate) last_op: &'static str,
-    /// Arrival of the connection, in milliseconds since the epoch.
+    /// Time at which the connection arrived, in milliseconds since the epoch.
     pub(crate) established_ms: i64,
     pub(crate) timeout_ms: u64,
     /// `None` before the first numbered request.
@@ -97,7 +98,7 @@ pub(crate) fn srvr(figures: &Figures<'_>) -> String {
     text
 }
 
-/// The figures, and each connection in short.
+/// Returns the figures, and a short line for each connection.
 pub(crate) fn stat<'a>(
     figures: &Figures<'_>,
     connections: impl IntoIterator<Item = &'a Connection>,
@@ -168,7 +169,7 @@ fn put_attached(attached: &Attached, text: &mut String) {
             attached.id, attached.last_op, attached.established_ms, attached.timeout_ms
         ),
     );
-    // Never a reserved xid such as a ping's, as in ZooKeeper.
+    // As in ZooKeeper, a reserved xid, such as the xid of a ping, is never shown.
     if let Some(xid) = attached.last_xid.filter(|xid| *xid >= 0) {
         put(text, format_args!(",lcxid={xid:#x}"));
     }
@@ -180,7 +181,7 @@ fn put_attached(attached: &Attached, text: &mut String) {
             attached.last_answer_ms,
             attached.last_latency_ms,
             latency.min_ms,
-            // Truncated to a whole number, as in ZooKeeper.
+            // ZooKeeper truncates this mean to a whole number.
             latency.mean_ms as u64,
             latency.max_ms
         ),

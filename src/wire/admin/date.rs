@@ -28,10 +28,10 @@ pub(super) fn date(ms: i64) -> String {
 }
 
 /// Returns year, month (from 0) and day (from 1) of a day since the epoch. We count years from March, so that a leap
-/// day is a year's last, and in eras of 400 years, which all have the same number of days.
+/// day is the last day of its year. We count in eras of 400 years, because all eras have the same number of days.
 fn civil(days: i64) -> (i64, usize, i64) {
     const ERA_DAYS: i64 = 146_097;
-    // From the first of March of the year 0.
+    // Convert to days since the first of March of the year 0.
     let days = days + 719_468;
     let (era, day) = (days.div_euclid(ERA_DAYS), days.rem_euclid(ERA_DAYS));
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

@@ -8,7 +8,7 @@ use super::date::date;
 use super::line;
 use crate::model::types::SessionId;
 
-/// Figures of mntr. ZooKeeper has some 500, and we report those that tools read.
+/// Figures of mntr. ZooKeeper has about 500 figures, and we report only the ones that tools read.
 #[derive(Clone, Debug)]
 pub(crate) struct Monitor<'a> {
     pub(crate) version: &'a str,
@@ -22,12 +22,12 @@ pub(crate) struct Monitor<'a> {
     pub(crate) received: u64,
     pub(crate) watches: u64,
     pub(crate) latency: Latency,
-    /// Paths and data, in bytes.
+    /// Total size of all paths and data, in bytes.
     pub(crate) data_bytes: u64,
     pub(crate) open_files: u64,
     pub(crate) max_open_files: u64,
     pub(crate) uptime_ms: u64,
-    /// Further figures, by their names without `zk_`.
+    /// Further figures, by their names without the prefix `zk_`.
     pub(crate) more: Vec<(&'a str, Value)>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn mntr(monitor: &Monitor<'_>) -> String {
         ("max_file_descriptor_count", Whole(monitor.max_open_files)),
         ("approximate_data_size", Whole(monitor.data_bytes)),
         ("open_file_descriptor_count", Whole(monitor.open_files)),
-        // Sessions known to only one server of an ensemble. Ours are all global.
+        // Sessions known to only one server of an ensemble. All our sessions are global.
         ("local_sessions", Whole(0)),
         ("uptime", Whole(monitor.uptime_ms)),
         ("max_latency", Whole(monitor.latency.max_ms)),
@@ -90,9 +90,9 @@ pub(crate) fn envi(environment: &Environment<'_>) -> String {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Conf<'a> {
-    /// Port for plain connections. -1 if none.
+    /// Port for plain connections, or -1 if there is none.
     pub(crate) port: i32,
-    /// Port for TLS connections. -1 if none.
+    /// Port for TLS connections, or -1 if there is none.
     pub(crate) secure_port: i32,
     /// Directory of the snapshots.
     pub(crate) data: &'a Path,
@@ -101,11 +101,11 @@ pub(crate) struct Conf<'a> {
     pub(crate) log: &'a Path,
     pub(crate) log_bytes: u64,
     pub(crate) tick_ms: u64,
-    /// Limit of connections from one address. 0 for none.
+    /// Maximum number of connections from one address, or 0 for no limit.
     pub(crate) max_connections: u64,
     pub(crate) shortest_timeout_ms: u64,
     pub(crate) longest_timeout_ms: u64,
-    /// Length of the listener's backlog. -1 for the system's default.
+    /// Length of the listener's backlog, or -1 for the system's default.
     pub(crate) backlog: i64,
 }
 
@@ -127,22 +127,22 @@ pub(crate) fn conf(conf: &Conf<'_>) -> String {
     text
 }
 
-/// `data_bytes` is the size of the snapshots.
+/// Returns the sizes of the directories. `data_bytes` is the size of the snapshots.
 pub(crate) fn dirs(data_bytes: u64, log_bytes: u64) -> String {
     format!("datadir_size: {data_bytes}\nlogdir_size: {log_bytes}\n")
 }
 
-/// Sessions that expire at the same time unless they are heard from.
+/// Sessions that expire at the same time if the server does not hear from them.
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
-    /// In milliseconds since the epoch.
+    /// Time of the expiry, in milliseconds since the epoch.
     pub(crate) expires_ms: i64,
     pub(crate) sessions: Vec<SessionId>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sessions<'a> {
-    /// In order of expiry.
+    /// Groups of sessions, in the order of their expiry.
     pub(crate) buckets: Vec<Bucket>,
     /// Paths of ephemeral znodes, by session.
     pub(crate) ephemerals: Vec<(SessionId, Vec<&'a str>)>,
@@ -150,9 +150,9 @@ pub(crate) struct Sessions<'a> {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watchers {
-    /// Connections with a watch.
+    /// Number of connections with a watch.
     pub(crate) connections: usize,
-    /// Watched paths.
+    /// Number of watched paths.
     pub(crate) paths: usize,
     /// Total number of watches.
     pub(crate) watches: usize,
@@ -191,7 +191,7 @@ pub(crate) fn wchs(watchers: &Watchers) -> String {
     format!("{connections} connections watching {paths} paths\nTotal watches:{watches}\n")
 }
 
-/// Lists the watched paths of each session. May be long.
+/// Lists the watched paths of each session. The text may be long.
 pub(crate) fn wchc<'a, P: IntoIterator<Item = &'a str>>(
     sessions: impl IntoIterator<Item = (SessionId, P)>,
 ) -> String {
@@ -204,7 +204,7 @@ pub(crate) fn wchc<'a, P: IntoIterator<Item = &'a str>>(
     text
 }
 
-/// Lists the sessions that watch each path. May be long.
+/// Lists the sessions that watch each path. The text may be long.
 pub(crate) fn wchp<'a, S: IntoIterator<Item = SessionId>>(
     paths: impl IntoIterator<Item = (&'a str, S)>,
 ) -> String {
