@@ -20,26 +20,26 @@ pub struct Time(Arc<Inner>);
 struct Inner {
     start: Instant,
     hosts: Mutex<Vec<Host>>,
-    /// Nanoseconds since the start that all running clocks have reached.
+    /// Time since the start that all running clocks have reached, in nanoseconds.
     synced: AtomicU64,
 }
 
-/// Value of [`Inner::synced`] after a clock was added, stopped or resumed, so that the next sync checks all.
+/// Stored in [`Inner::synced`] after a clock was added, stopped or resumed, so that the next sync checks all clocks.
 const NEVER: u64 = u64::MAX;
 
 #[derive(Clone, Debug)]
 struct Host {
     clock: Clock,
-    /// The clock's moment at the start.
+    /// The clock's moment at the start of the simulation.
     zero: BootInstant,
-    /// Nanoseconds per million nanoseconds of the runtime.
+    /// Nanoseconds that this clock advances per million nanoseconds of the runtime.
     rate: u64,
-    /// While true, no timer is due and no visible time passes.
+    /// While true, the clock does not advance, and none of its timers fires.
     is_stopped: bool,
 }
 
 impl Host {
-    /// Returns how far the clock lags, `elapsed` after the start.
+    /// Returns the time by which the clock lags when `elapsed` has passed since the start.
     fn behind(&self, elapsed: Duration) -> Duration {
         let since_zero = scaled(elapsed, self.rate);
         let now = self.zero.as_nanos().wrapping_add(since_zero);
@@ -70,7 +70,7 @@ impl Time {
             .saturating_add(drift_ppm)
             .max(1)
             .cast_unsigned();
-        // As if it had run from the start, so that the hosts' dates differ only by their drift.
+        // Advance the clock as if it had run from the start, so that the hosts' dates differ only by their drift.
         clock.advance(Duration::from_nanos(scaled(self.0.start.elapsed(), rate)));
         let host = Host {
             clock: clock.clone(),
@@ -91,12 +91,12 @@ impl Time {
     /// Advances all clocks to the present.
     pub fn sync(&self) {
         let elapsed = self.0.start.elapsed();
-        // Often several events share a moment, and only the first has work to do.
+        // Often several events happen at the same moment, and only the first of them has to advance the clocks.
         let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(NEVER - 1);
         if self.0.synced.swap(nanos, Ordering::Relaxed) == nanos {
             return;
         }
-        // Cloned, because tasks woken by a clock may create another one.
+        // Clone the list, because tasks woken by a clock may create another clock and lock the list.
         let hosts = self.0.hosts.lock().clone();
         for host in hosts.iter().filter(|host| !host.is_stopped) {
             let behind = host.behind(elapsed);
@@ -106,7 +106,8 @@ impl Time {
         }
     }
 
-    /// Stops everything that runs on a clock until [`go_on`](Self::go_on). Stop its network separately.
+    /// Stops a clock and everything that waits for it until [`go_on`](Self::go_on). The caller must stop the host's
+    /// network separately.
     pub fn stop(&self, clock: &Clock) {
         self.sync();
         self.set_stopped(clock, true);
@@ -130,7 +131,7 @@ impl Time {
             .any(|host| host.is_stopped && host.clock.is(clock))
     }
 
-    /// Returns how far the clock lags.
+    /// Stops or resumes a clock. Returns the time by which it lags.
     fn set_stopped(&self, clock: &Clock, is_stopped: bool) -> Duration {
         let elapsed = self.elapsed();
         self.0.synced.store(NEVER, Ordering::Relaxed);
@@ -168,7 +169,7 @@ impl Time {
             let nanos = u128::from(local) * u128::from(MILLION) / u128::from(host.rate) + 1;
             Some(self.0.start + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
         });
-        // New clocks are noticed within a second.
+        // Wake up at least once a second, to notice the timers of new clocks.
         let idle = Instant::now() + Duration::from_secs(1);
         due.min().map_or(idle, |due| due.min(idle))
     }

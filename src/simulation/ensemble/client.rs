@@ -1,7 +1,7 @@
 //! [`Connection`]: a client's connection to a member.
 //!
-//! Writes go to the leader immediately. A later request waits until they are answered, so that answers keep the order
-//! of the requests (rule 25).
+//! A write is forwarded to the leader immediately. Later requests wait until the write is answered, so that answers
+//! keep the order of the requests (rule 25).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::wire::{
 
 pub(super) struct Connection {
     socket: SimSocket,
-    /// Wakes the task that moves its bytes.
+    /// Wakes the task that moves the socket's bytes.
     attention: Arc<Notify>,
     phase: Phase,
     /// Unanswered requests, oldest first.
@@ -52,7 +52,7 @@ enum Phase {
 enum Pending {
     /// The answer is set once the replica has applied the write.
     Write(Option<Result<CoreReply>>),
-    /// The number of entries to apply before the answer, once known.
+    /// Number of entries that the replica must apply before the answer. `None` until the leader has sent this number.
     Sync(Option<usize>),
     Here(SessionRequest),
 }
@@ -222,7 +222,8 @@ impl State {
             this.replica
                 .reattach(session, &password, asked, STILL, &mut Effects::default());
         let of = taken.ok().map(|(of, _)| of);
-        // If this replica lacks the session, it cannot serve it (yet, or any more).
+        // The replica cannot serve a session that it does not contain, because it has not created the session yet or
+        // has already removed it.
         let (Some(of), Some(timeout)) = (of, timeout) else {
             return self.close(member, connection);
         };
@@ -279,7 +280,7 @@ impl State {
         self.pump(member, connection);
     }
 
-    /// Records which entries precede the answer to a sync.
+    /// Records how many entries the replica must apply before the answer to a sync.
     pub(super) fn synced(&mut self, member: usize, connection: u64, length: usize) {
         if let Some(it) = self.members[member].connections.get_mut(&connection)
             && let Some(Pending::Sync(known)) = it
@@ -301,13 +302,13 @@ impl State {
         }
     }
 
-    /// Answers in order until a request has to wait.
+    /// Answers the requests in order, until a request has to wait.
     fn pump(&mut self, member: usize, connection: u64) {
         while self.members[member].answer_next(connection) {}
         let _ = self.transmit(member, connection);
     }
 
-    /// Writes until the socket is full, and returns true then. `None` once the connection is over.
+    /// Writes pending bytes. Returns true if the socket is full. `None` once the connection is over.
     pub(super) fn transmit(&mut self, member: usize, connection: u64) -> Option<bool> {
         let it = self.members[member].connections.get_mut(&connection)?;
         let is_blocked = it.write();
@@ -362,7 +363,7 @@ fn is_write(request: &Request) -> bool {
 }
 
 impl Member {
-    /// Answers the oldest request if possible. Returns true if there may be more to answer.
+    /// Answers the oldest request if possible. Returns true if the next request may be answerable too.
     fn answer_next(&mut self, connection: u64) -> bool {
         let now = self.clock.now();
         let Some(it) = self.connections.get_mut(&connection) else {
@@ -400,7 +401,7 @@ impl Member {
         let Some(it) = self.connections.get_mut(&connection) else {
             return false;
         };
-        // If the session has moved or expired, the client learns it from the closed connection.
+        // If the session has moved or expired, we close the connection, which informs the client.
         it.is_over |= matches!(
             answer,
             Err(Error::SessionMoved { .. } | Error::SessionExpired { .. })
@@ -471,7 +472,7 @@ impl Member {
         }
     }
 
-    /// Ends the connections of ended sessions, except the one that asked to close its session.
+    /// Ends the connections of ended sessions, except the connection whose client asked to close its session.
     pub(super) fn end_sessions(&mut self, effects: &Effects, closing: Option<u64>) {
         for ended in &effects.ended {
             for (connection, it) in &mut self.connections {
@@ -542,7 +543,7 @@ impl Connection {
         }
     }
 
-    /// Writes until the socket is full, and returns true then.
+    /// Writes pending bytes. Returns true if the socket is full.
     fn write(&mut self) -> bool {
         while !self.greeting.is_empty() {
             match self.socket.write(&self.greeting) {

@@ -9,7 +9,7 @@ use super::{State, core_options};
 use crate::core::Core;
 use crate::model::types::Zxid;
 
-/// How long a member looks for a leader before it can follow or be elected.
+/// Time for which a member looks for a leader before it can follow one or be elected.
 const ELECTION: Duration = Duration::from_millis(200);
 
 impl State {
@@ -26,7 +26,7 @@ impl State {
         }
     }
 
-    /// Returns the leader, or the last elected of several.
+    /// Returns the leader. If there are several, returns the one elected last.
     pub(super) fn leader(&self) -> Option<usize> {
         let leaders = (0..self.members.len())
             .filter(|member| matches!(self.members[*member].role, Role::Leading(_)));
@@ -39,7 +39,7 @@ impl State {
             if !self.runs(member) {
                 continue;
             }
-            // First, because a member that was stopped must not act in a role it has lost.
+            // Check this first, because a member that was stopped must not act in a role it has lost.
             if self.has_lost_the_others(member) {
                 self.look(member);
             }
@@ -89,7 +89,7 @@ impl State {
         }
     }
 
-    /// Leaves the role and closes all clients.
+    /// Makes a member give up its role, close its clients' connections and look for a leader.
     fn look(&mut self, member: usize) {
         let this = &mut self.members[member];
         this.role = Role::Looking {
@@ -99,7 +99,8 @@ impl State {
         self.close_all(member);
     }
 
-    /// Follows a reachable leader, or elects this member if it is the best of a searching majority.
+    /// Follows a reachable leader. Without one, elects this member if it ranks highest in a majority that also
+    /// searches.
     fn find_a_leader(&mut self, member: usize) {
         let epoch = self.members[member].epoch;
         let leader = self.leader().filter(|leader| {
@@ -126,7 +127,7 @@ impl State {
         }
     }
 
-    /// The candidate with the most complete log wins.
+    /// Returns the rank of a member in an election. The member with the most complete log has the highest rank.
     fn rank(&self, member: usize) -> (u32, usize, usize) {
         let log = &self.members[member].log;
         let last = log.last().map_or(0, |entry| entry.epoch);
@@ -147,7 +148,7 @@ impl State {
         core.leave_behind(Zxid(i64::from(epoch) << 32), now.unix_ms);
         core.restart_timeouts(now.moment);
         this.epoch = epoch;
-        // A majority has all these entries.
+        // All entries are committed, because the voters below copy them, and then a majority has them.
         this.committed = this.log.len();
         this.role = Role::Leading(Box::new(Leader {
             core,
@@ -161,7 +162,7 @@ impl State {
         self.apply(member);
     }
 
-    /// Makes `member` follow `leader` with the leader's log.
+    /// Makes `member` follow `leader` and copy the leader's log.
     fn join(&mut self, member: usize, leader: usize) {
         self.next_link += 1;
         let link = self.next_link;
@@ -195,7 +196,7 @@ impl State {
     }
 }
 
-/// Returns the number of entries that two logs share. Within an epoch one leader appends in one order, so entries with
+/// Returns the length of the common start of two logs. In each epoch, only one leader appends entries, so entries with
 /// the same epoch and position are equal.
 fn shared_prefix(one: &[super::leader::Entry], other: &[super::leader::Entry]) -> usize {
     let mut length = one.len().min(other.len());

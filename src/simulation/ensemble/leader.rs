@@ -16,7 +16,7 @@ use crate::runtime::clock::BootInstant;
 
 /// A leader's state, in addition to its log.
 pub(super) struct Leader {
-    /// The store with all proposals, committed or not. New decisions build on it.
+    /// The store after all proposals, committed or not. The leader decides new writes on this state.
     pub(super) core: Core,
     pub(super) followers: BTreeMap<usize, Follower>,
     /// The member that each session is connected to.
@@ -26,7 +26,7 @@ pub(super) struct Leader {
 
 pub(super) struct Follower {
     pub(super) link: u64,
-    /// Number of entries that it has accepted.
+    /// Number of entries that the follower has accepted.
     pub(super) accepted: usize,
     pub(super) heard: BootInstant,
 }
@@ -35,11 +35,11 @@ pub(super) struct Follower {
 #[derive(Clone)]
 pub(super) struct Entry {
     pub(super) epoch: u32,
-    /// `None` for a refusal, which is proposed as well.
+    /// `None` for a refused write, which the leader proposes like any other.
     pub(super) txn: Option<Txn>,
     /// The member and connection that wait for the answer.
     pub(super) origin: Option<(usize, u64)>,
-    /// That member takes it.
+    /// The answer, which that member takes when it applies the entry.
     pub(super) answer: Arc<Mutex<Option<Answer>>>,
 }
 
@@ -61,7 +61,7 @@ pub(super) enum WriteKind {
         timeout: Duration,
     },
     Request(Request),
-    /// Not a write, but its answer follows all earlier ones.
+    /// A sync. It writes nothing, but its answer follows the answers to all earlier writes.
     Sync,
 }
 
@@ -206,7 +206,7 @@ impl State {
         if let Some(leader) = self.leading(member)
             && let Some(of) = leader.core.session_ref(session)
         {
-            // It fails only if the session has ended.
+            // A ping fails only if the session has ended.
             let _ = leader.core.ping(of, now, &mut Effects::default());
         }
     }
@@ -227,7 +227,8 @@ impl State {
             .core
             .reattach(session, &password, timeout, now, effects)
             .ok()?;
-        // We do not know when its client last spoke to the other server, so it gets one timeout from now.
+        // We do not know when the client was last heard by its previous server, so the session gets a full timeout from
+        // now.
         leader.core.detach(of, now, effects);
         let former = leader.owners.insert(session, from);
         let has_moved = former.is_some_and(|former| former != from);
@@ -235,7 +236,7 @@ impl State {
         Some(timeout)
     }
 
-    /// Expires sessions, removes znodes and pings the followers if due.
+    /// Expires sessions, removes znodes and pings the followers, each when it is due.
     pub(super) fn lead(&mut self, member: usize) {
         let (now, tick) = (self.members[member].now(), self.options.tick);
         let Some(leader) = self.leading(member) else {
@@ -276,7 +277,7 @@ impl Leader {
         Ok(granted.unwrap_or(timeout))
     }
 
-    /// Decides a request. This is no sign of life, because followers report those.
+    /// Decides a request. This does not mark its session as alive, because the followers report live sessions.
     fn decide(
         &mut self,
         from: usize,
@@ -286,7 +287,7 @@ impl Leader {
     ) -> Result<CoreReply> {
         let of = self.core.session_ref(session);
         let of = of.ok_or(Error::SessionExpired { session })?;
-        // After an election, the first request decides where the session is.
+        // A new leader does not know where the sessions are. The first request of a session decides this.
         if *self.owners.entry(session).or_insert(from) != from {
             return Err(Error::SessionMoved { session });
         }

@@ -18,9 +18,9 @@ pub(super) struct Member {
     pub(super) config: Bytes,
     pub(super) clock: Clock,
     pub(super) is_up: bool,
-    /// Accepted proposals, on disk.
+    /// Accepted proposals. They are on disk and survive a kill.
     pub(super) log: Vec<Entry>,
-    /// The last leader whose proposals it accepts, on disk.
+    /// Epoch of the last leader whose proposals the member accepts. It is on disk and survives a kill.
     pub(super) epoch: u32,
     pub(super) role: Role,
     /// Number of entries known to be committed.
@@ -28,9 +28,9 @@ pub(super) struct Member {
     /// Number of entries applied to the replica.
     pub(super) applied: usize,
     pub(super) replica: Core,
-    /// Simulated time until which it applies nothing.
+    /// Simulated time until which the member applies nothing.
     pub(super) lags_until: Duration,
-    /// Sessions heard from since the leader's last ping.
+    /// Sessions that the member has heard from since the leader's last ping.
     pub(super) touched: BTreeSet<SessionId>,
     pub(super) connections: BTreeMap<u64, Connection>,
 }
@@ -47,7 +47,7 @@ pub(super) enum Role {
     Leading(Box<Leader>),
 }
 
-/// A replica's time does not pass, because only the leader expires sessions.
+/// The time of a replica does not pass, because only the leader expires sessions.
 pub(super) const STILL: Now = Now {
     unix_ms: 0,
     moment: BootInstant::from_nanos(0),
@@ -90,7 +90,7 @@ impl Member {
 }
 
 impl State {
-    /// Ends a member's process, with everything it had in memory.
+    /// Ends a member's process and discards everything that the process had in memory.
     pub(super) fn kill(&mut self, member: usize) {
         let options = core_options(&self.options);
         let member = &mut self.members[member];
@@ -135,7 +135,7 @@ impl State {
         }
     }
 
-    /// Applies committed entries and informs its clients.
+    /// Applies committed entries to a member's replica, and sends the resulting answers and events to its clients.
     pub(super) fn apply(&mut self, member: usize) {
         let elapsed = self.time.elapsed();
         let this = &mut self.members[member];
@@ -148,7 +148,7 @@ impl State {
             let mut effects = Effects::default();
             if let Some(txn) = entry.txn {
                 let followed = this.replica.follow(txn, &mut effects);
-                // A log that does not apply is a bug in this model.
+                // The log always applies, unless this model has a bug.
                 followed.expect("each log continues the one before");
             }
             this.tell(&mut effects);
