@@ -11,7 +11,7 @@ type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 enum State {
     Idle(Work),
-    /// Being polled by the thread that owns the work. `again` is true if it was woken since.
+    /// The thread that owns the work is polling it. `again` is true if the task was woken during this poll.
     Polling {
         again: bool,
     },
@@ -32,8 +32,8 @@ struct Task(Mutex<State>);
 /// send.send(7).unwrap(); // runs the rest of the work here and now
 /// ```
 pub fn spawn_detached(work: impl Future<Output = ()> + Send + 'static) {
-    // Once a task has used up its budget, tokio's channels return pending and wake immediately. We poll in place,
-    // within the same budget, and would loop forever.
+    // Once a task has used up its budget, tokio's channels return pending and wake immediately. We poll the work in
+    // place, within the budget of the current task, and without this we would loop forever.
     let work = tokio::task::coop::unconstrained(work);
     Arc::new(Task(Mutex::new(State::Idle(Box::pin(work))))).wake();
 }
@@ -57,7 +57,7 @@ impl Wake for Task {
             }
         };
         let waker = Waker::from(self.clone());
-        // Not under the lock, because the work may wake itself, here or from another thread.
+        // Poll without the lock, because the work may wake itself, here or from another thread.
         loop {
             let polled = work.as_mut().poll(&mut Context::from_waker(&waker));
             let mut state = self.0.lock();

@@ -12,6 +12,6 @@ static FIRST_USE: LazyLock<forkguard::Guard> = LazyLock::new(forkguard::new);
 /// Returns true in a process forked from one that had used this library.
 #[inline]
 pub(crate) fn is_forked() -> bool {
-    // Cloned, because a guard reports each fork only once.
+    // Clone the guard, because a guard reports each fork only once.
     FIRST_USE.clone().detected_fork()
 }

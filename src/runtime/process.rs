@@ -1,7 +1,7 @@
 //! [`ProcessIdentity`]: distinguishes a process from all others, on any machine and at any time.
 //!
 //! The process number is not enough. It is reused, every container has its own numbers, and a socket may be forwarded
-//! to another machine. Linux has the rest in /proc. On other systems processes have no identity.
+//! to another machine. On Linux, /proc provides the rest of the identity. On other systems, processes have no identity.
 
 use std::fs;
 
@@ -31,7 +31,7 @@ pub(crate) struct LocalProcess {
 )]
 pub(crate) fn numbering() -> Option<String> {
     let own = ProcessIdentity::own()?;
-    // Missing before Linux 5.6, which has no time namespaces.
+    // The link is missing before Linux 5.6, which has no time namespaces.
     let times = fs::read_link("/proc/self/ns/time").unwrap_or_default();
     Some(format!(
         "{} {} {}",
@@ -94,7 +94,7 @@ fn stat(name: &str) -> Option<(i32, u64)> {
 /// 22.
 fn parse_stat(text: &str) -> Option<(i32, u64)> {
     let (pid, _) = text.split_once(" (")?;
-    // From the right, because a process may choose a name with blanks and parentheses.
+    // Split from the right, because a process may choose a name with blanks and parentheses.
     let (_, rest) = text.rsplit_once(") ")?;
     Some((pid.parse().ok()?, rest.split(' ').nth(19)?.parse().ok()?))
 }

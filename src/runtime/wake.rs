@@ -3,10 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
-/// Wakes a task. If the waker panics, the panic hook and the log report it, but it does not propagate, because all
-/// sessions of the process share the threads that call wakers.
+/// Wakes a task. If the waker panics, the panic hook and the log report the panic. The panic does not propagate, because
+/// all sessions of the process share the threads that call wakers.
 ///
-/// Do not hold a lock: the task may run, or be dropped, in place.
+/// The caller must not hold a lock, because the task may run, or be dropped, within this call.
 pub fn wake(waker: Waker) {
     if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
         tracing::error!("a waker panicked, so its task may never be polled again");

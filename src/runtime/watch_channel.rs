@@ -1,11 +1,12 @@
 //! A watch channel, which holds the latest value and lets tasks wait for a condition on it.
 //!
 //! It works like `tokio::sync::watch`, with three more properties that the locks need:
-//! - Tasks wake in the order of their receivers. tokio distributes them randomly, so a run with faults would not replay
-//!   from its seed.
-//! - Wakers run outside the lock, and a panicking one does not affect the others (`wake_all`), because they are user
-//!   code.
-//! - A receiver dropped in a forked child does not take the lock, which a thread that does not exist there may hold.
+//! - Tasks wake in the order of their receivers. tokio wakes them in a random order, so a simulated run with faults could
+//!   not be replayed from its seed.
+//! - Wakers run outside the lock, because they are user code. A waker that panics does not affect the others
+//!   (`wake_all`).
+//! - A receiver that is dropped in a forked child does not take the lock. A thread that does not exist in the child may
+//!   hold this lock forever.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +21,7 @@ use crate::runtime::wake::wake_all;
 #[derive(Debug, Default)]
 struct Shared<T> {
     value: T,
-    /// Waiting tasks by receiver number, which is the wake order.
+    /// Wakers of the waiting tasks, by receiver number. Tasks are woken in this order.
     waiting: BTreeMap<u64, Waker>,
     receivers: u64,
     /// True once the sender is dropped.
@@ -120,7 +121,7 @@ impl<T> WatchReceiver<T> {
         read(&self.shared.lock().value)
     }
 
-    /// Polls until `pick` returns `Some`. Returns `Ready(None)` if it returns `None` and the sender is gone.
+    /// Polls until `pick` returns `Some`. Returns `Ready(None)` if `pick` returns `None` and the sender is gone.
     ///
     /// `pick` runs under the channel's lock, so no change is missed between the check and the registration.
     pub fn poll_pick<R>(
@@ -128,7 +129,7 @@ impl<T> WatchReceiver<T> {
         context: &mut Context<'_>,
         pick: impl FnOnce(&T) -> Option<R>,
     ) -> Poll<Option<R>> {
-        // Wakers are cloned and dropped outside the lock, because one may own receivers of this channel.
+        // Wakers are cloned and dropped outside the lock, because a waker may own receivers of this channel.
         let waker = context.waker().clone();
         let mut shared = self.shared.lock();
         if let Some(picked) = pick(&shared.value) {
@@ -156,7 +157,7 @@ impl<T> Drop for WatchReceiver<T> {
         if fork::is_forked() {
             return;
         }
-        // Dropped after the lock is released, because the waker may own receivers of this channel.
+        // Drop the waker after the lock is released, because the waker may own receivers of this channel.
         let former = self.shared.lock().waiting.remove(&self.number);
         drop(former);
     }

@@ -1,7 +1,7 @@
-//! Ticks of a [`Clock`]: one timer shared by all waits that only need to notice when they last long.
+//! Ticks of a [`Clock`]. One timer is shared by all waits that only need to be woken if they last long.
 //!
-//! Nearly all such waits end early. Entering and leaving the waiting list costs a third of setting and removing a
-//! timer.
+//! Nearly all such waits end before the tick. Entering and leaving the list of waiters costs a third of setting and
+//! removing a timer.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -40,7 +40,7 @@ impl Clock {
     }
 
     /// Waits until `moment`, like [`sleep_until`](Self::sleep_until), but sets its timer only after the next tick. This
-    /// is cheaper for deadlines that are usually dropped before. Cancel safe.
+    /// is cheaper for waits that are usually dropped before that tick. Cancel safe.
     pub async fn sleep_by_ticks_until(&self, moment: BootInstant) {
         if moment.since(self.now()) > TICK {
             self.next_tick().await;
@@ -48,8 +48,8 @@ impl Clock {
         self.sleep_until(moment).await;
     }
 
-    /// Wakes `waker` at the clock's next tick, at most 250 ms from now. Dropping the returned place cancels this.
-    /// Cheaper than [`next_tick`](Self::next_tick) in a separate task.
+    /// Wakes `waker` at the clock's next tick, at most 250 ms from now. Dropping the returned place cancels this. This
+    /// is cheaper than [`next_tick`](Self::next_tick) in a separate task.
     pub fn wake_at_next_tick(&self, waker: Waker) -> TickPlace {
         TickPlace {
             clock: self.clone(),
@@ -76,7 +76,7 @@ impl Clock {
             return;
         }
         let mut ticks = self.0.ticks.lock();
-        // After its tick, the key may belong to another waiter in the new list.
+        // If the tick has passed, the key may belong to another waiter in the new list.
         let waker = (place.count == ticks.count).then(|| ticks.waiting.remove(place.key));
         drop(ticks);
         drop(waker);
@@ -92,7 +92,7 @@ impl Clock {
             ticks.last = now;
             std::mem::take(&mut ticks.waiting)
         };
-        // Outside the lock, because wakers are user code and a woken task may wait for the next tick.
+        // Wake the tasks outside the lock, because wakers are user code and a woken task may wait for the next tick.
         waiting.into_iter().for_each(|(_, waker)| wake(waker));
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-/// Owner only, because the store's own access lists decide which clients may read the data.
+/// Only the owner may read the files, because the store's own access lists decide which clients may read the data.
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 const FOR_OTHERS: u32 = 0o077;
@@ -50,6 +50,6 @@ pub(crate) fn write_all_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()>
 /// Returns true if a process with this number exists.
 pub(crate) fn is_alive(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    // On any other error it exists. For example, we may not signal another user's process.
+    // On any other error, the process exists. For example, we may not signal another user's process.
     pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }

@@ -18,8 +18,9 @@ pub(crate) fn boot_nanos() -> u64 {
 
 /// Returns [`boot_nanos`], including suspended time.
 ///
-/// The clock that excludes it (`QueryUnbiasedInterruptTime`) has no safe interface. So a store takes a suspension of
-/// the machine for a stall of its own process and expires sessions later, which is always safe.
+/// The clock that excludes suspended time (`QueryUnbiasedInterruptTime`) has no safe interface. A store therefore
+/// mistakes a suspension of the machine for a stall of its own process and expires sessions later, which is always
+/// safe.
 #[inline]
 pub(crate) fn awake_nanos() -> u64 {
     boot_nanos()
