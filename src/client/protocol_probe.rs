@@ -1,5 +1,5 @@
-//! Finds out which protocol a server speaks that does not open a session: TLS or not, or for example HTTP. A failed
-//! connection does not show it, because such servers close it silently or wait for more bytes.
+//! Finds out which protocol a server speaks if it does not open a session, for example TLS or HTTP. A failed connection
+//! does not show the protocol, because such servers close the connection silently or wait for more bytes.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::tls::TlsError;
 use crate::wire::{LENGTH_BYTES, SPEAKS_TLS, foreign_protocol};
 
-/// For connecting, and for each read or write.
+/// Time limit for connecting, and for each read or write.
 const LIMIT: Duration = Duration::from_secs(1);
 
 /// A ClientHello of TLS 1.2 without extensions. A TLS server answers with its own hello or an alert.
@@ -19,14 +19,14 @@ const CLIENT_HELLO: [u8; 60] = [
     // "Random" bytes, and no session id.
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    // Suites: ECDHE with AES-GCM, and RSA with it. No compression.
+    // Suites: ECDHE with AES-GCM, and RSA with AES-GCM. No compression.
     0, 12, 0xc0, 0x2b, 0xc0, 0x2f, 0xc0, 0x2c, 0xc0, 0x30, 0, 0x9c, 0, 0x9d, 1, 0,
 ];
 
 #[derive(Clone, Debug)]
 pub(super) enum WrongProtocol {
     Tls(TlsError),
-    /// What the answer showed.
+    /// The protocol that the server's answer showed.
     Other(&'static str),
 }
 
@@ -34,17 +34,17 @@ pub(super) fn refusal(why: &str) -> String {
     format!("the server's answer is not of ZooKeeper's protocol ({why})")
 }
 
-/// Returns `None` if the protocol is unknown. Blocks while the host is looked up, and then for at most four times
-/// [`LIMIT`].
+/// Returns the server's protocol if it is not the expected one. `None` if the protocol is unknown. Blocks while the
+/// host is looked up, and after that for at most four times [`LIMIT`].
 pub(super) fn wrong_protocol(host: &str, is_tls: bool) -> Option<WrongProtocol> {
     let answer = |question: &[u8]| answer(host, question);
     let address = || host.to_owned();
     if is_tls {
-        // A command that is not allowed is answered with its name.
+        // A server that does not allow this command answers with the command's name.
         let is_plain = matches!(&answer(b"srvr")?, b"Zook" | b"srvr" | b"This");
         return is_plain.then(|| WrongProtocol::Tls(TlsError::NotSpoken { host: address() }));
     }
-    // Some servers wait for the end of a line, which the ClientHello does not have.
+    // Some servers wait for the end of a line, which the ClientHello does not have, so ask a second time with HTTP.
     let questions: [&[u8]; 2] = [&CLIENT_HELLO, b"GET / HTTP/1.0\r\n\r\n"];
     let mut answers = questions.into_iter().filter_map(answer);
     Some(match answers.find_map(foreign_protocol)? {
@@ -53,7 +53,7 @@ pub(super) fn wrong_protocol(host: &str, is_tls: bool) -> Option<WrongProtocol> 
     })
 }
 
-/// Asks on a separate connection, and returns the first bytes of the answer.
+/// Sends `question` on a separate connection, and returns the first bytes of the answer.
 fn answer(host: &str, question: &[u8]) -> Option<[u8; LENGTH_BYTES]> {
     let mut addresses = host.to_socket_addrs().ok()?;
     let mut server = addresses.find_map(|at| TcpStream::connect_timeout(&at, LIMIT).ok())?;

@@ -4,8 +4,8 @@ use crate::model::error::Error;
 use crate::model::path::ZnodePath;
 use crate::model::protocol::{Create, Op, OpReply};
 
-/// ZooKeeper's counter of children wraps below zero after 2^31 − 1. We refuse numbers this close to the end, so that
-/// all clients with this limit stop before it wraps.
+/// ZooKeeper's counter of children wraps below zero after 2^31 − 1. We refuse larger numbers than this limit, so that
+/// all clients with the same limit stop before the counter wraps.
 const LIMIT: i64 = i32::MAX as i64 - 1_000_001;
 
 pub(super) fn is_within_limit(create: &Create, made: &ZnodePath) -> bool {

@@ -1,7 +1,8 @@
-//! Backend for stores that other processes serve (`lockkeeper://`, `zookeeper://`), a client of ZooKeeper's protocol.
+//! Backend for stores that other processes serve (`lockkeeper://`, `zookeeper://`). It is a client of ZooKeeper's
+//! protocol.
 //!
-//! [`session`] is the protocol without IO, with [`codec`] and [`watches`] as parts. [`link`] puts it and a socket
-//! behind one mutex, so that any thread may send and receive. [`driver`] connects, reads and keeps time.
+//! [`session`] is the protocol without IO, and [`codec`] and [`watches`] are parts of it. [`link`] holds a session and
+//! its socket behind one mutex, so that any thread may send and receive. [`driver`] connects, reads and keeps time.
 
 mod codec;
 mod driver;
@@ -49,11 +50,11 @@ pub(crate) struct Served(Arc<ServerAddress>);
 struct ServerAddress {
     endpoint: Endpoint,
     url: String,
-    /// As shown in messages: `host:port`, several separated by commas, or the path of a socket.
+    /// The servers as shown in messages: `host:port`, several separated by commas, or the path of a socket.
     hosts: String,
     chroot: ZnodePath,
     clock: Clock,
-    /// For tests that expire a session.
+    /// Links of opened sessions, for tests that expire a session.
     #[cfg(feature = "test-util")]
     opened: parking_lot::Mutex<Vec<std::sync::Weak<Link>>>,
 }
@@ -107,7 +108,7 @@ impl Connector for Served {
             };
             let mut changes = status.states();
             while !status.state().is_final() {
-                // Submitted after each change of state, because the request may be lost with its connection.
+                // Send the request again after each change of state, because it may have been lost with its connection.
                 link.expire();
                 changes.next().await;
             }
@@ -147,7 +148,7 @@ impl Opening {
                 return Ok(());
             }
             match link.failure() {
-                // Another server may accept the certificate.
+                // Return the error only if there is one server, because another server may accept the certificate.
                 Some(Failure::Tls(error)) if link.names.len() == 1 => {
                     return Err(Error::Tls(error));
                 }
@@ -167,13 +168,13 @@ impl Opening {
         }
     }
 
-    /// Finds out whether a server that did not identify itself as ours is the only one. If so, any answer proves that
-    /// the session is alive. If the configuration cannot be read, we assume an ensemble.
+    /// Finds out whether a server without our extension is a single server. If so, any answer proves that the session
+    /// is alive. If the server's configuration cannot be read, we assume an ensemble.
     async fn learn_members(&self, link: &Arc<Link>) -> Result<()> {
         let Some(status) = link.status().filter(|status| status.quorum_only()) else {
             return Ok(());
         };
-        // Before the chroot is set, because this path is outside of it.
+        // Read this before the chroot is set, because the path is outside of the chroot.
         let read = Request::GetData {
             path: ZnodePath::new("/zookeeper/config")?,
             watch: false,
@@ -266,12 +267,12 @@ impl Opening {
         Ok(())
     }
 
-    /// Returns `None` without the permission to read or create the id.
+    /// Returns the store's id. `None` without the permission to read or create the id.
     async fn store_id(&self, session: &ServedSession) -> Result<Option<String>> {
         let link = &session.link;
         match read_or_create_store_id(session, &self.options.acl).await {
             Ok(id) => Ok(Some(id)),
-            // The session itself reports only that it has ended.
+            // Report the refusal, because the session itself reports only that it has ended.
             Err(_) if link.is_refused() => Err(Error::AuthFailed),
             Err(error) if link.is_over() => Err(error),
             Err(error) => {
@@ -294,7 +295,7 @@ fn names_several(config: &[u8]) -> bool {
 async fn retried(link: &Arc<Link>, request: Request) -> Result<Reply> {
     loop {
         match link.submit(request.clone()).await {
-            // The session itself reports only that it has ended.
+            // Report the refusal, because the session itself reports only that it has ended.
             Err(_) if link.is_refused() => return Err(Error::AuthFailed),
             Err(Error::ConnectionLoss) => {}
             reply => return reply,
@@ -311,7 +312,7 @@ pub(super) struct ServedSession {
 impl ServedSession {
     fn begin(opening: &Opening) -> Result<Self> {
         let Opening { server, options } = opening;
-        // A `+tls` URL without TLS options: `Tls::new` reports the missing authority.
+        // For a `+tls` URL without TLS options, `Tls::new` reports the missing authority.
         let required = server.endpoint.requires_tls.then(ClientTls::new);
         let tls = options.tls.as_ref().or(required.as_ref());
         if tls.is_some() && !server.endpoint.is_network {

@@ -22,12 +22,12 @@ use crate::wire::{
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Dialect {
-    /// Only ZooKeeper's.
+    /// Only ZooKeeper's operations.
     #[default]
     Plain,
-    /// Also version 3 of Lockkeeper's own, without getEntry and without conditions that entries wait for.
+    /// ZooKeeper's operations, and Lockkeeper's own of version 3, which has no getEntry and no conditions for entries.
     Third,
-    /// All of Lockkeeper's own.
+    /// ZooKeeper's operations, and all of Lockkeeper's own.
     Extended,
 }
 

@@ -1,5 +1,5 @@
-//! Tasks of a session: a supervisor, which keeps time and connects, on this module's thread, and a reader for each
-//! connection. The reader runs on the user's runtime, so that a reply wakes no other thread.
+//! Tasks of a session. A supervisor on this module's thread keeps time and connects. Each connection has a reader,
+//! which runs on the user's runtime, so that a reply wakes no other thread.
 
 use std::future::poll_fn;
 use std::io;
@@ -37,7 +37,7 @@ struct Runtimes {
     user: Option<Handle>,
 }
 
-/// Returns the runtime of this module's thread, or in a simulation the user's.
+/// Returns the runtime of this module's thread. In a simulation, returns the user's runtime.
 fn own(link: &Link, user: Option<&Handle>) -> Result<Handle> {
     match user {
         Some(user) if link.endpoint.dialer.is_simulated() => Ok(user.clone()),
@@ -45,14 +45,14 @@ fn own(link: &Link, user: Option<&Handle>) -> Result<Handle> {
     }
 }
 
-/// One per process.
+/// Name of this module's thread. A process has only one.
 const THREAD: &str = "lockkeeper-client";
 
 static OWN: OnceLock<Handle> = OnceLock::new();
 
 /// Starts the thread on first use.
 fn started() -> Result<&'static Handle> {
-    // Keep only a successful result, because the system may allow the next session what it refuses now.
+    // Keep only a successful result, because the system may refuse a thread now and allow it for the next session.
     static STARTING: Mutex<()> = Mutex::new(());
     let _turn = STARTING.lock();
     if OWN.get().is_none() {
@@ -60,7 +60,7 @@ fn started() -> Result<&'static Handle> {
             thread: THREAD,
             reason: error.to_string(),
         })?;
-        // We hold the lock, so it is still unset.
+        // We hold the lock, so no other thread has set it.
         let _ = OWN.set(handle);
     }
     Ok(OWN.get().expect("it was set just now"))
@@ -93,7 +93,7 @@ async fn supervise(link: Arc<Link>, runtimes: Runtimes) {
     }
 }
 
-/// Ends the task of an attempt. The session gives it up earlier.
+/// Time after which the task of an attempt to connect ends. The session itself gives up the attempt earlier.
 const LONGEST_CONNECT: Duration = Duration::from_secs(30);
 
 async fn connect(link: Arc<Link>, dial: Dial, attempt: u64, runtimes: Runtimes) {
@@ -133,7 +133,7 @@ pub(super) async fn wrong_protocol(link: &Link) -> Option<WrongProtocol> {
     started().ok()?.spawn_blocking(probe).await.ok()?
 }
 
-/// Prefers the user's runtime, if it supports sockets.
+/// Starts a reader on the user's runtime if this runtime supports sockets, otherwise on our own.
 fn start_reader(
     link: &Arc<Link>,
     socket: Arc<dyn Socket>,
@@ -159,15 +159,15 @@ fn start_reader(
         runtime.spawn(read(reader, stream));
         return;
     }
-    // The system refuses another descriptor. The supervisor reads now and then, and retries.
+    // The system has refused another descriptor. The supervisor now reads the connection at intervals, and retries.
     link.hand_back();
 }
 
-/// Reader of one connection. If its runtime drops it, the supervisor starts another.
+/// Reader of one connection. If its runtime drops the reader, the supervisor starts another one.
 struct Reader {
     link: Arc<Link>,
     attempt: u64,
-    /// True on the user's runtime.
+    /// True if the reader runs on the user's runtime.
     is_users: bool,
 }
 
@@ -203,8 +203,8 @@ async fn read(reader: Reader, stream: Box<dyn RegisteredSocket>) {
             return;
         }
         if link.has_unsent() {
-            // Woken by the first of many submitting tasks. Let the others run, so that we write all their requests
-            // together.
+            // The first of many submitting tasks has woken us. Let the other tasks run first, so that we write all
+            // their requests together.
             tokio::task::yield_now().await;
             let written =
                 stream.try_io(Interest::WRITABLE, &mut || link.write(attempt, &mut batch));

@@ -34,7 +34,7 @@ impl Stream {
         self.tls.as_ref().is_some_and(TlsStream::is_handshaking)
     }
 
-    /// Returns 0 at the end of the connection.
+    /// Reads into `buffer`. Returns 0 at the end of the connection.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match &mut self.tls {
             None => self.socket.read(buffer),
@@ -61,7 +61,7 @@ impl Stream {
 impl Drop for Stream {
     /// Ends the connection even if other handles to the socket exist.
     fn drop(&mut self) {
-        // In the child of a fork, the connection belongs to the parent.
+        // In a forked child, the connection belongs to the parent.
         if !crate::runtime::fork::is_forked() {
             let _ = self.socket.shutdown();
         }

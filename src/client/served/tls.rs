@@ -19,7 +19,7 @@ pub(super) struct Tls {
 }
 
 impl Tls {
-    /// Each host is `host:port`.
+    /// Creates the TLS settings for these hosts, each in the form `host:port`.
     pub(super) fn new(tls: &ClientTls, hosts: &[String], _url: &str) -> Result<Self> {
         let name = |host: &String| {
             let name = tls.server_name.as_deref();
@@ -61,7 +61,8 @@ impl TlsStream {
             }
             let count = self.0.read_tls(&mut socket)?;
             let processed = self.0.process_new_packets();
-            // Continue the handshake, or send the alert before returning the error.
+            // Send the next part of the handshake. If the handshake has failed, send the alert before returning the
+            // error.
             if self.0.wants_write() {
                 match self.flush(socket) {
                     Err(error) if error.kind() != ErrorKind::WouldBlock && processed.is_ok() => {
@@ -78,7 +79,7 @@ impl TlsStream {
     }
 
     pub(super) fn write(&mut self, socket: &dyn Socket, bytes: &[u8]) -> io::Result<usize> {
-        // Flush first, because rustls buffers a limited number of bytes.
+        // Flush first, because rustls buffers only a limited number of bytes.
         match self.flush(socket) {
             Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
             _ => {}
@@ -100,7 +101,7 @@ impl TlsStream {
     }
 }
 
-/// Returns the refused certificate, of either side, that an error stands for.
+/// Returns a TLS error if `error` means that one side refused the other side's certificate.
 pub(super) fn refused(host: &str, error: &io::Error) -> Option<TlsError> {
     let tls = error.get_ref().and_then(|error| error.downcast_ref());
     match tls {

@@ -12,13 +12,14 @@ impl ProofPolicy for SessionStatus {
     }
 }
 
-/// Any answer of the store itself, even an error, shows that the session was alive.
+/// Returns true if the reply is an answer of the store itself. Even an error then shows that the session was alive.
 pub(super) fn proves(reply: &Result<Reply>) -> bool {
     reply.as_ref().map_or_else(Error::is_answer, |_| true)
 }
 
 /// Returns true if the answer to a write shows that the ensemble has committed it. A follower may itself refuse a
-/// request that lacks permission (ZooKeeper's `enableEagerACLCheck`) or that it does not know, which proves nothing.
+/// request that lacks permission (ZooKeeper's `enableEagerACLCheck`), or a request that the follower does not know.
+/// Such a refusal proves nothing.
 pub(super) fn is_commit(reply: &Result<Reply>) -> bool {
     use Error::{InvalidAcl, NoAuth, Unimplemented};
     !matches!(
