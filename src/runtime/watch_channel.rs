@@ -1,8 +1,8 @@
 //! A watch channel, which holds the latest value and lets tasks wait for a condition on it.
 //!
 //! It works like `tokio::sync::watch`, with three more properties that the locks need:
-//! - Tasks wake in the order of their receivers. tokio wakes them in a random order, so a simulated run with faults could
-//!   not be replayed from its seed.
+//! - Tasks wake in the order of their receivers. tokio wakes them in a random order, so a simulated run with faults
+//!   could not be replayed from its seed.
 //! - Wakers run outside the lock, because they are user code. A waker that panics does not affect the others
 //!   (`wake_all`).
 //! - A receiver that is dropped in a forked child does not take the lock. A thread that does not exist in the child may

@@ -1,9 +1,9 @@
 //! Four-letter words. A client sends one word at the start of a connection. The server answers with a text and closes
 //! the connection.
 //!
-//! The texts match ZooKeeper's byte for byte. If the server does not know a word (for example gtmk, hash, lead, orst
-//! and stmk), it reads the word as the length of a frame. This length is above any limit, so the server closes the
-//! connection without an answer.
+//! The texts match ZooKeeper's byte for byte. This server does not have ZooKeeper's gtmk, hash, lead, orst and
+//! stmk. It reads these and all unknown words as the length of a frame. That length is above any limit, so the server
+//! closes the connection without an answer.
 
 mod clients;
 mod date;

@@ -19,8 +19,8 @@ pub(crate) use choice::{Choice, Known};
 pub(crate) use corpus::Inputs;
 pub(crate) use corpus::{connections, handshakes, requests, streams};
 
-/// Reads bytes as the frame of a request. Returns true if they are one, which must then survive a round trip and the
-/// conversion to the store's request.
+/// Reads bytes as the frame of a request. Returns true if they are a request. The request must then survive a round
+/// trip and the conversion to a request of the store.
 pub(crate) fn request(bytes: &[u8]) -> bool {
     let Ok(read) = Incoming::read(bytes) else {
         return false;
@@ -66,8 +66,8 @@ pub(crate) fn connect(bytes: &[u8]) -> bool {
     true
 }
 
-/// Reads bytes as a stream, whole and in pieces. The first byte is the size of the pieces. Returns true if the stream
-/// consists only of frames.
+/// Reads bytes as a stream of frames, first as a whole and then in pieces. The first byte is the size of the pieces.
+/// Returns true if the stream consists only of complete frames.
 pub(crate) fn stream(bytes: &[u8]) -> bool {
     let Some((piece, stream)) = bytes.split_first() else {
         return false;
@@ -86,7 +86,7 @@ pub(crate) fn stream(bytes: &[u8]) -> bool {
     left == Some(0)
 }
 
-/// Returns the frames, and the length of an incomplete one at the end. `None` for a bad length.
+/// Returns the frames, and the length of an incomplete frame at the end. `None` for a bad length.
 fn frames(stream: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<usize>) {
     let mut frames = Frames::new(LARGEST_FRAME_BYTES);
     let mut found = Vec::new();

@@ -1,5 +1,5 @@
-//! [`Choice`]: a request that is chosen by four bytes of a fuzzer's input. Every value is valid, so that no input is
-//! wasted. There are only few paths, so that clients interact.
+//! [`Choice`]: a request that four bytes of a fuzzer's input choose. Every value is valid, so that no input is wasted.
+//! There are only a few paths, so that clients interact.
 
 use crate::model::data;
 use crate::wire::*;
@@ -96,7 +96,7 @@ const TEXTS: [&[u8]; 6] = [
     &[b'x'; 20_000],
 ];
 
-/// Values from here on choose a known path.
+/// Values from this one on choose a known path.
 const FIRST_KNOWN: u8 = 160;
 
 impl Choice {
@@ -137,7 +137,7 @@ impl Choice {
     pub(crate) fn path(self, known: &Known) -> String {
         match self.path.checked_sub(FIRST_KNOWN) {
             Some(index) if !known.paths.is_empty() => {
-                // The newest first.
+                // Smaller values choose newer paths.
                 let back = usize::from(index) % known.paths.len();
                 known.paths[known.paths.len() - 1 - back].clone()
             }
@@ -323,7 +323,7 @@ impl Choice {
 
     fn of_watches(self, known: &Known) -> Request<'static> {
         let path = self.path(known);
-        // Each list contains the path, the eight usual paths, or nothing.
+        // Each list contains this path, the eight usual paths, or nothing.
         let list = |bit| match (self.flag(bit), self.flag(bit + 1)) {
             (false, _) => NonNullList(Vec::new()),
             (true, false) => NonNullList(vec![path.clone().into()]),

@@ -1,4 +1,4 @@
-//! Seed corpus of the fuzzers: a request of every kind, made by the encoder itself.
+//! Seed corpus of the fuzzers. It contains a request of every kind, encoded by our own encoder.
 
 use crate::wire::*;
 
@@ -62,7 +62,7 @@ pub(crate) fn handshakes() -> Inputs {
     ]
 }
 
-/// Streams, each after the size of the pieces in which it arrives.
+/// Streams. A byte with the size of the pieces precedes each stream.
 pub(crate) fn streams() -> Inputs {
     let stream = |piece: u8| {
         let mut bytes = vec![piece];
@@ -84,7 +84,8 @@ pub(crate) fn streams() -> Inputs {
     ]
 }
 
-/// Whole connections, each after the size of the pieces in which its bytes arrive and its responses leave.
+/// Whole connections. A byte precedes each connection, with the size of the pieces in which its bytes arrive and its
+/// responses leave.
 pub(crate) fn connections() -> Inputs {
     let connection = |piece: u8, requests: &[Request<'_>]| {
         let mut bytes = vec![piece];
@@ -102,7 +103,7 @@ pub(crate) fn connections() -> Inputs {
         }
         bytes
     };
-    // A refused sasl packet ends the connection.
+    // Leave out sasl, because a refused sasl packet ends the connection.
     let mut every = every_request();
     every.retain(|(name, _)| !["sasl", "closeSession"].contains(name));
     every.push(("closeSession", Request::CloseSession));

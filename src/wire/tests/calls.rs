@@ -1,5 +1,5 @@
-//! Compares frames of ZooKeeper's Java client and kazoo with the answers of 3.8 and 3.9 servers, bit for bit, and with
-//! those of the embedded store.
+//! Recorded connections of ZooKeeper's Java client and kazoo to 3.8 and 3.9 servers. Our codec must write each frame
+//! bit for bit as recorded, and the embedded store must answer like the servers.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,16 +9,16 @@ use crate::model::acl::Acl;
 use crate::model::types::{SessionId, Stat, Zxid};
 use crate::wire::*;
 
-/// A request and its recorded answer: the code, or the record.
+/// A request and its recorded answer, which is a code or a record.
 struct Call<'a> {
     request: Request<'a>,
     zxid: Zxid,
     answer: Result<Response<'a>, Code>,
 }
 
-/// Reads a connection. Every frame must be written again unchanged.
+/// Reads a connection. Each frame is written again and must not change.
 fn read(recording: &Recording) -> (Vec<Call<'_>>, Vec<(WatcherEvent<'_>, i64)>) {
-    // Some requests share a number, for example auth packets and pings.
+    // Several requests may have the same number, for example auth packets and pings.
     let mut asked: HashMap<i32, VecDeque<Request<'_>>> = HashMap::new();
     let (mut calls, mut events) = (Vec::new(), Vec::new());
     for (index, (of_client, frame)) in recording.frames.iter().enumerate() {
@@ -84,7 +84,7 @@ fn answer<'a>(
 fn every_frame_of_real_clients_and_servers_is_read_and_written_again_bit_for_bit() {
     for (version, calls, _) in RECORDED {
         let mut missing = Op::ALL.to_vec();
-        // No client sends a check outside of a multi, or sasl to a server without it.
+        // No client sends a check outside of a multi, or sasl to a server without sasl.
         missing.retain(|op| !matches!(op, Op::Check | Op::Sasl | Op::Ping));
         missing.retain(|op| !op.is_extension());
         for recording in &recordings(calls) {
@@ -138,8 +138,8 @@ fn an_event_says_its_zxid_since_3_9_unless_it_answers_a_set_watches() {
     }
 }
 
-/// A round trip would not notice fields that are read and written in the same wrong order, so compare them with the
-/// effects of the calls.
+/// A round trip would not notice two fields that are read and written in the same wrong order. Therefore we compare the
+/// fields with the effects of the calls.
 #[test]
 fn the_fields_of_the_records_are_those_that_they_are_called() {
     for (version, calls, _) in RECORDED {
@@ -274,7 +274,7 @@ async fn replay(recording: &Recording) -> usize {
     count
 }
 
-/// Removes what differs between stores (zxids, times, sessions), and sorts lists.
+/// Removes zxids, times and sessions, which differ between stores, and sorts lists.
 fn without_stats(response: Response<'_>) -> Response<'_> {
     let sorted = |mut names: Vec<Text<'_>>| {
         names.sort();

@@ -1,5 +1,5 @@
-//! Frames that no client sends, and the responses of a 3.9 server. The codec and the store answer the same, with the
-//! exceptions listed here.
+//! Compares the responses of a 3.9 server to frames that no client sends. The codec and the store give the same
+//! responses, with the exceptions listed here.
 
 use super::transcript::{RECORDED, Recording, recordings};
 use crate::client::session::Session;
@@ -24,8 +24,8 @@ const DIFFERENT: [(&str, &str); 3] = [
     ),
 ];
 
-/// Treatment of a frame: the code of the answer, whether the connection is closed, and the record, if the store
-/// supplies it.
+/// Treatment of a frame: the code of the answer, whether the connection is closed, and the record if it is from the
+/// store.
 type Verdict = (Option<i32>, bool, Option<Vec<u8>>);
 
 fn recorded(recording: &Recording) -> Verdict {
@@ -101,7 +101,8 @@ async fn ours(session: &Session, frame: &[u8]) -> Verdict {
     }
 }
 
-/// Returns the server's own answer to requests that do not reach the store, and whether it then closes.
+/// Returns the server's own answer to a request that does not reach the store, and whether the server then closes the
+/// connection.
 fn by_the_server(request: &Request<'_>) -> (Code, bool) {
     match request {
         Request::Ping | Request::WhoAmI | Request::SetWatches(_) => (Code::Ok, false),
@@ -111,7 +112,7 @@ fn by_the_server(request: &Request<'_>) -> (Code, bool) {
             1..=5 => (Code::NoWatcher, false),
             _ => (Code::MarshallingError, false),
         },
-        // The proof itself is checked elsewhere. Here the scheme decides.
+        // Other tests check the proof itself. Here only the scheme matters.
         Request::Auth(it) => match it.scheme.as_ref() {
             "digest" | "ip" => (Code::Ok, false),
             _ => (Code::AuthFailed, true),
@@ -177,7 +178,7 @@ fn lengths_that_no_frame_has_close_the_connection() {
             let mut frames = Frames::new(LARGEST_FRAME_BYTES);
             frames.push(sent);
             let refused = match frames.next() {
-                // A request is too short for a handshake.
+                // A request is too short to be read as a handshake.
                 Ok(Some(frame)) => Reader::new(frame).next::<ConnectRequest<'_>>().is_err(),
                 Ok(None) => false,
                 Err(_) => true,

@@ -2,11 +2,11 @@
 
 #[derive(Debug)]
 pub(super) struct Recording {
-    /// Client that sent the frames, or name of the case.
+    /// The client that sent the frames, or the name of the case.
     pub(super) name: &'static str,
-    /// Frames with their lengths, in order. True if the client sent it.
+    /// Frames with their lengths, in order. The flag is true if the client sent the frame.
     pub(super) frames: Vec<(bool, Vec<u8>)>,
-    /// True if the server closed the connection. Only for quirks.
+    /// True if the server closed the connection. Set only for quirks.
     pub(super) closed: bool,
 }
 

@@ -1,7 +1,8 @@
 //! Entry point of the fuzzer `client`: a session against a server that sends any answers, well-formed or not.
 //!
-//! Six bytes make a step of the caller, the network, the clock or the server. We check that each request is answered
-//! exactly once, that the session sends only valid frames, and that each event belongs to a watch from a reply.
+//! Six bytes of input make one step of the caller, the network, the clock or the server. We check that each request is
+//! answered exactly once, that the session sends only valid frames, and that each event belongs to a watch from a
+//! reply.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -24,7 +25,7 @@ enum Action {
     Connect,
     Welcome,
     Lose,
-    /// Advances the clock to the next timeout or further.
+    /// Advances the clock to the next timeout, or further.
     Wait,
     Submit,
     Answer,
@@ -71,7 +72,7 @@ struct World {
     asked: Asked,
     callers: BTreeSet<u32>,
     next_caller: u32,
-    /// Watches from replies that have not ended.
+    /// Keys of watches that replies returned and that have not ended.
     watches: BTreeSet<WatchKey>,
     known: Known,
     replies: usize,
@@ -174,7 +175,7 @@ impl World {
                 return after;
             }
             Action::Unwatch => {
-                // A known watch, or an arbitrary key.
+                // Remove a known watch, or an arbitrary key.
                 let chosen = self.watches.iter().nth(usize::from(detail % 8)).copied();
                 let key = chosen.unwrap_or(u64::from(detail));
                 self.watches.remove(&key);
@@ -250,7 +251,7 @@ impl World {
             3 => Code::NodeExists,
             _ => Code::Ok,
         };
-        // Sometimes with another request's number.
+        // In some runs, answer with the number of another request.
         let xid = if choice.flags == 255 { xid + 1 } else { xid };
         let zxid = i64::from(choice.flags);
         let path = choice.path(&self.known);

@@ -1,4 +1,4 @@
-//! The session against a scripted server, in virtual time.
+//! Tests of the session against a scripted server, in virtual time.
 
 mod extension;
 mod outages;
@@ -28,7 +28,7 @@ struct World {
     received: Frames,
     /// Outputs before the last attempt to connect.
     earlier: Vec<Output<u32>>,
-    /// Protocol version that the server answers.
+    /// Protocol version with which the server answers the handshake.
     version: i32,
 }
 
@@ -73,7 +73,7 @@ impl World {
         Self::open_with(0)
     }
 
-    /// Opens a session at a server that answers this version.
+    /// Opens a session at a server that answers with this version.
     fn open_with(version: i32) -> Self {
         let mut world = Self::new();
         world.version = version;
@@ -359,7 +359,7 @@ fn attempts_pause_for_longer_and_longer_and_the_session_is_given_up_in_the_end()
     assert_eq!(kinds(&world.outputs()), [format!("1 {expired}")]);
 }
 
-/// A server may admit a session and then close the connection, for example at a request that it cannot read.
+/// A server may admit a session and then close the connection, for example on a request that it cannot read.
 #[test]
 fn a_server_that_closes_every_connection_is_tried_less_and_less_often() {
     let mut world = World::open();
@@ -484,7 +484,7 @@ fn all_servers_are_tried_in_turn_before_a_pause() {
     assert_eq!(dials, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]);
 }
 
-/// ZooKeeper before 3.6 answers this way, and closes the connection.
+/// ZooKeeper before 3.6 answers a multiRead this way, and then closes the connection.
 #[test]
 fn a_server_without_multi_read_is_asked_for_each_part() {
     let mut world = World::open();
@@ -616,7 +616,7 @@ fn an_enqueue_is_a_create_and_a_list() {
         Output::Reply(1, Ok(Reply::Enqueued { ahead: Predecessor::Listed(names), .. })) if *names == ["x"]
     ));
 
-    // The entry exists, although the list is lost.
+    // The reply contains the entry, although the list was lost.
     world.submit(2, enqueue());
     let sent = world.sent();
     world.answer(sent[0].xid, &made());
@@ -722,7 +722,7 @@ fn requests_are_limited_by_number_and_by_bytes() {
     assert!(many.outputs().is_empty());
     many.submit(1, get("/a", false));
     assert_eq!(many.outputs().len(), 1);
-    // Replies free space.
+    // A reply frees the space of its request.
     let sent = many.sent();
     many.answer(sent[0].xid, &data());
     many.outputs();

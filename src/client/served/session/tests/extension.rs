@@ -1,4 +1,4 @@
-//! Lockkeeper's own operations: negotiation on each connection, and watches on predecessors.
+//! Tests of Lockkeeper's own operations: the negotiation on each connection, and watches on predecessors.
 
 use super::*;
 use crate::model::protocol::{Condition, GetPredecessor};
@@ -76,7 +76,7 @@ fn an_enqueue_is_one_request_and_a_departure_its_event() {
         (event.path.as_str(), event.zxid),
         ("/q/lock-0000000000", Some(Zxid(9)))
     );
-    // The server has removed it, too.
+    // The server has already removed the watch, so the client sends no removal.
     world.session.unwatch(key, world.now);
     assert!(world.sent().is_empty());
     world.depart(WATCH, true);
@@ -92,7 +92,7 @@ fn the_watch_of_a_dropped_watcher_is_forgotten_by_its_number() {
     let forget = Incoming::read(&sent[0].frame).unwrap().request;
     let watch = wire::ForgetWatch { watch: WATCH };
     assert_eq!(forget, wire::Request::ForgetWatch(watch));
-    // The event may have crossed the removal.
+    // The event may have crossed the client's removal.
     world.depart(WATCH, true);
     world.refuse(sent[0].xid, Code::NoWatcher);
     assert!(world.outputs().is_empty());
@@ -177,7 +177,7 @@ fn a_server_of_version_3_is_sent_neither_conditions_nor_get_entry() {
 
 #[test]
 fn an_answer_that_was_not_asked_for_is_a_plain_server() {
-    // ClickHouse's server answers its own clients this way.
+    // ClickHouse's server answers its own clients with this version.
     let mut world = World::open_with(10);
     world.submit(1, enqueue());
     assert_eq!(world.sent_ops(), [15, 8]);
@@ -289,7 +289,7 @@ fn a_number_near_the_end_of_zookeepers_counter_is_refused_and_its_znode_deleted(
     let spent = Error::SequenceExhausted { path: "/q".into() };
     assert_eq!(created(&mut world, "2146483647"), [format!("2 {spent}")]);
     assert_eq!(world.sent_ops(), [Op::Delete.number()]);
-    // The delete is repeated on each connection until a server has answered.
+    // The client repeats the delete on each connection until a server has answered it.
     world.reconnect(TIMEOUT);
     let sent = world.sent();
     assert_eq!(

@@ -1,5 +1,5 @@
-//! A server that is repeatedly killed and restarted, so it listens only briefly, and one that refuses the client's user
-//! on each connection.
+//! Tests of outages. One server is repeatedly killed and restarted, so that it listens only briefly each time. Another
+//! server refuses the client's user on each connection.
 
 use super::*;
 use crate::client::served::socket::Endpoint;
@@ -18,7 +18,7 @@ fn age(now: BootInstant) -> Duration {
     Duration::from_nanos(nanos as u64)
 }
 
-/// Returns the session's longest time without a connection. `None` if it has ended.
+/// Returns the session's longest time without a connection. `None` if the session has ended.
 fn longest_outage(endpoint: &Endpoint, seed: u64) -> Option<Duration> {
     let mut world = World::of(SessionOptions {
         timeout: SESSION,
@@ -67,7 +67,7 @@ fn a_server_of_this_machine_that_is_killed_again_and_again_costs_no_session() {
     let endpoint = Endpoint::unix("/run/server.sock".into(), true);
     for seed in 1..=200 {
         let outage = longest_outage(&endpoint, seed << 32 | seed);
-        // Nor does it cost a lock, whose lease lasts nine tenths of the timeout.
+        // The outage does not cost a lock either, because the lease lasts nine tenths of the timeout.
         assert!(
             outage.is_some_and(|outage| outage < SESSION * 9 / 10),
             "seed {seed}: {outage:?}"
@@ -115,7 +115,7 @@ fn a_session_whose_user_is_refused_for_good_is_given_up_after_its_timeout() {
     assert!(attempts <= 40, "{attempts} attempts without a pause");
 }
 
-/// Otherwise a waiter would wait forever for a watch that the server did not arm again.
+/// If the session kept the connection, a waiter would wait forever for a watch that the server did not arm again.
 #[test]
 fn watches_that_are_not_armed_again_end_the_connection() {
     let mut world = World::open();
