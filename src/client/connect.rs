@@ -302,7 +302,7 @@ impl Drop for Inner {
     /// Waits a limited time for unsent clean-ups, because the last handle is often dropped as the process exits.
     fn drop(&mut self) {
         let session = &self.current.get_mut().session;
-        // If the flush wrote nothing, the connection is down or stuck, and waiting would only delay the exit.
+        // If the flush was skipped or timed out, no more bytes can be written, and waiting would only delay the exit.
         if session.flush() != Flushed::Written || session.pending_cleanups() == 0 {
             return;
         }

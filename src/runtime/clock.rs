@@ -21,7 +21,7 @@ use crate::runtime::{fork, platform};
 pub use ticks::TickPlace;
 use ticks::Ticks;
 
-/// A moment on a [`Clock`], in nanoseconds since the clock's zero. The time while the machine is suspended counts.
+/// A moment on a [`Clock`], in nanoseconds since the clock's zero. Includes the time while the machine is suspended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct BootInstant(u64);
 

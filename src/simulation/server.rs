@@ -23,14 +23,14 @@ use crate::server::{Server, ServerOptions};
 #[derive(Clone, Default)]
 pub struct Disk(SimDisk);
 
-/// Fault rates of a disk. A rate of n means one fault in n calls, and 0 means no faults.
+/// Faults of a disk. A rate of 0 means that this fault never happens.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiskFaults {
-    /// A write fails.
+    /// One write in this many fails.
     pub write_error_every: u64,
-    /// A write stores only part of its bytes and fails.
+    /// One write in this many stores only part of its bytes and fails.
     pub short_write_every: u64,
-    /// A sync fails.
+    /// One sync in this many fails.
     pub sync_error_every: u64,
     /// The free space in bytes.
     pub room_bytes: Option<u64>,

@@ -74,7 +74,7 @@ records! {
 
 records! {
     /// Limits of a server. They follow the [`ConnectResponse`] in the same frame. The server sends them only to clients
-    /// that offered the extension, and older ones of these clients ignore them.
+    /// that offered the extension. Clients of an older version ignore them.
     ServerLimits {
         /// Largest frame that the server accepts, in bytes without the length. The server closes the connection on a
         /// larger one.

@@ -48,7 +48,7 @@ fn exists_path(path: &Path<'_>) -> Result<ZnodePath, Code> {
     read_path(path)
 }
 
-/// Parses the path of a write. A ZooKeeper server checks it.
+/// Parses the path of a write. Refuses an invalid path, as a ZooKeeper server does.
 fn write_path(path: &str) -> Result<ZnodePath, Code> {
     ZnodePath::new(path).map_err(|_| Code::BadArguments)
 }
@@ -82,7 +82,7 @@ fn has_parent(path: &str) -> bool {
 
 /// Returns the mode of a create.
 ///
-/// As in ZooKeeper, the operation and not the flags decides whether the znode is a container or has a TTL.
+/// As in ZooKeeper, the operation decides whether the znode is a container or has a TTL, and the flags do not.
 /// createContainer creates a container for the flags 0, 1 and 4, and refuses all others. A create with the flag of a
 /// container creates a persistent znode.
 ///
@@ -160,7 +160,7 @@ fn create_request(
     let acl = acl(list)?;
     Ok(store::Create {
         path: create_path(&path.0, mode)?,
-        // Copied, because a slice would keep the whole frame in memory.
+        // Copy the data, because a slice would keep the whole frame in memory.
         data: data::copy(data),
         mode,
         acl,
@@ -171,7 +171,7 @@ fn create_request(
 /// the store. These requests are pings, proofs of identity and the management of watches.
 ///
 /// # Errors
-/// The code that the server must send as the reply, without asking the store.
+/// The code that the server must send as the reply, after the replies to earlier requests, without asking the store.
 pub(crate) fn to_store(request: &Request<'_>) -> Result<(Option<store::Request>, Shape), Code> {
     match request {
         Request::Multi(ops) => multi_request(ops).map(|(asked, shape)| (Some(asked), shape)),

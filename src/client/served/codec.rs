@@ -251,7 +251,7 @@ fn create<'a>(create: &'a Create, chroot: &Chroot) -> CreateRecord<'a> {
 }
 
 impl<'a> CreateRecord<'a> {
-    /// Uses the form whose reply contains the znode's state, which has the lock's token.
+    /// Returns the request whose reply contains the znode's Stat, because the Stat contains the lock's fencing token.
     fn into_request(self) -> wire::Request<'a> {
         match self {
             Self::Plain(record) => wire::Request::Create2(record),

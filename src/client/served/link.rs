@@ -1,5 +1,5 @@
-//! [`Link`]: a session and its connection, behind one mutex. A thread that submits a request writes it itself. A thread
-//! that reads handles all bytes that have arrived, including the replies that other threads wait for.
+//! [`Link`]: a session and its connection, behind one mutex. A thread that submits a request usually writes the request
+//! itself. A thread that reads handles all bytes that have arrived, including the replies that other threads wait for.
 //!
 //! No user code runs under the mutex. While a thread holds the mutex, it queues replies, events and changes of state in
 //! the session's order. After releasing the mutex, one thread at a time delivers the queued items. Therefore an event

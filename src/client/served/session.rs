@@ -321,8 +321,8 @@ impl<T> ClientSession<T> {
         self.is_refused
     }
 
-    /// Sends a closeSession that this session does not record as its own. The server ends the session, and the session
-    /// later finds itself expired.
+    /// Sends closeSession without recording that this client closes the session. The server ends the session, and the
+    /// client later finds the session expired.
     #[cfg(feature = "test-util")]
     pub(super) fn expire_at_server(&mut self) {
         if self.phase == Phase::Connected {
@@ -358,7 +358,7 @@ impl<T> ClientSession<T> {
         std::mem::swap(&mut self.out, to);
     }
 
-    /// Puts bytes that could not be sent back into the buffer, ahead of the bytes that were submitted in the meantime.
+    /// Puts unsent bytes back into the buffer, ahead of the bytes that were submitted in the meantime.
     pub(super) fn restore_outgoing(&mut self, bytes: &[u8]) {
         self.out.splice(self.sent..self.sent, bytes.iter().copied());
     }

@@ -120,7 +120,8 @@ impl Inner {
     fn next_beat(&self) -> Option<BootInstant> {
         let mut heart = self.heart.state.lock();
         let connection = self.status.connection();
-        // Due immediately on a new connection, because the lease may have run low since the last proof.
+        // Make the heartbeat due immediately on a new connection, because the lease may have run low since the last
+        // proof.
         if heart.connection != connection {
             (heart.connection, heart.last) = (connection, None);
         }
@@ -151,9 +152,9 @@ impl Inner {
                 watch: false,
             },
         });
-        // Weak, so that a lost answer does not keep the session open.
+        // Hold a weak reference, so that a lost answer does not keep the session open.
         let session = Arc::downgrade(self);
-        // Not awaited here, so that a missing reply does not hold back the next heartbeat.
+        // Do not await the reply here, so that a missing reply does not hold back the next heartbeat.
         crate::spawn_detached(async move {
             let reply = proof.await;
             if proves(&reply)

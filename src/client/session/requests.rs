@@ -333,9 +333,9 @@ impl Session {
         })
     }
 
-    /// Proves another identity of this session. Its later requests also have the rights of that identity. For the
-    /// scheme `digest`, the secret is `user:password`. A session that the client opens later proves only the identities
-    /// of [`ConnectOptions::auth`](crate::ConnectOptions::auth).
+    /// Proves another identity of this session. Later requests of the session also have the rights of that identity.
+    /// For the scheme `digest`, the secret is `user:password`. A session that the client opens later proves only the
+    /// identities of [`ConnectOptions::auth`](crate::ConnectOptions::auth).
     ///
     /// # Errors
     /// [`Error::AuthFailed`] for a wrong proof or an unknown scheme. This error also ends the session.
@@ -359,12 +359,12 @@ impl Session {
     /// Joins a queue without building a request or a path. Works only if the store is in this process. The effect is
     /// the same as [`enqueue`](Self::enqueue), or as a multi of the entry's conditions and its create.
     ///
-    /// Returns `None` without side effects in all other cases, and the caller must send the request instead. These
-    /// cases are a store outside of this process, a session with a timeout, a missing queue in a store with a log, a
-    /// condition that does not hold, and any other refusal, whose error only a request can return.
+    /// Returns `None` without side effects if only a request can join the queue or report the error. The caller must
+    /// then send the request. This happens if the store is not in this process, the session has a timeout, the queue is
+    /// missing in a store with a log, a condition does not hold, or the store refuses the entry.
     ///
-    /// The caller must eventually [`leave`](Self::leave) the queue. If it received a watch and does not await it, it
-    /// must also [cancel](Self::cancel_watch) that watch.
+    /// The caller must eventually [`leave`](Self::leave) the queue. A caller that receives a watch and does not await
+    /// the watch must also [cancel](Self::cancel_watch) the watch.
     #[inline]
     pub fn enter(&self, entry: NewEntry<'_>) -> Option<Enqueued> {
         let queues = self.local()?;

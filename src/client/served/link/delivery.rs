@@ -158,7 +158,7 @@ mod tests {
         }
     }
 
-    /// Panics when the panic of the waker is logged.
+    /// A subscriber that panics when `wake` logs the panic of the waker.
     struct PanickingSubscriber;
 
     impl Subscriber for PanickingSubscriber {
