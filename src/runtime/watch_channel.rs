@@ -103,7 +103,7 @@ impl<T> Drop for WatchSender<T> {
 pub struct WatchNotifier<T>(Arc<Mutex<Shared<T>>>);
 
 impl<T> WatchNotifier<T> {
-    /// Wakes every waiting receiver, so that it checks again.
+    /// Wakes every waiting receiver, so that the receiver checks its condition again.
     pub fn notify(&self) {
         modify(&self.0, |_| Some(()));
     }

@@ -112,7 +112,7 @@ impl Code {
                     false => about.what,
                 },
             },
-            // ZooKeeper's code does not say which of these is wrong.
+            // ZooKeeper's code does not say which of the listed arguments is wrong.
             Self::BadArguments => Error::BadArguments(format!(
                 "the server refuses {about}: its path, its access control list or its size"
             )),

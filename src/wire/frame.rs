@@ -11,7 +11,7 @@ pub(crate) const LENGTH_BYTES: usize = 4;
 /// Capacity that an empty buffer keeps, in bytes.
 const KEPT_BYTES: usize = 16 * 1024;
 
-/// Error for a frame whose length is negative or above the limit. The receiver closes the connection without a response.
+/// Error for a frame whose length is negative or above the limit. The receiver closes the connection without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a frame of {length} bytes, where 0 to {limit} are allowed")]
 pub(crate) struct BadLength {

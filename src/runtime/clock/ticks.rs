@@ -28,7 +28,7 @@ pub(super) struct Ticks {
 }
 
 impl Clock {
-    /// Waits for the clock's next tick and returns its moment. It is at most 250 ms after the first poll.
+    /// Waits for the clock's next tick and returns its moment. The tick is at most 250 ms after the first poll.
     ///
     /// All waiters share one timer, so this is much cheaper than a [`sleep`](Self::sleep) that is usually dropped
     /// early. Cancel safe.

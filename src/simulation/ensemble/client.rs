@@ -297,7 +297,7 @@ impl State {
         let connections = self.members[member].connections.keys();
         let connections: Vec<_> = connections.copied().collect();
         for connection in connections {
-            // The handshake may have just been answered, with requests already waiting.
+            // The new entries may have completed the handshake, and requests may already be waiting.
             self.parse(member, connection);
         }
     }

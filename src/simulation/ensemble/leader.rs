@@ -287,7 +287,7 @@ impl Leader {
     ) -> Result<CoreReply> {
         let of = self.core.session_ref(session);
         let of = of.ok_or(Error::SessionExpired { session })?;
-        // A new leader does not know where the sessions are. The first request of a session decides this.
+        // A new leader does not know the sessions' members. The member that forwards a session's first request owns it.
         if *self.owners.entry(session).or_insert(from) != from {
             return Err(Error::SessionMoved { session });
         }

@@ -6,7 +6,7 @@ use crate::model::types::{SessionId, Zxid};
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub(crate) struct Latency {
     pub(crate) min_ms: u64,
-    /// Shown with four decimals.
+    /// Mean in milliseconds, shown with at most four decimals.
     pub(crate) mean_ms: f64,
     pub(crate) max_ms: u64,
 }
