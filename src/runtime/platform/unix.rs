@@ -8,8 +8,8 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-/// Only the owner may read the files. The store's own access lists decide which clients may read the data, so other users
-/// must not read the data from the files.
+/// Only the owner may read the files. The store's own access lists decide which clients may read the data, so other
+/// users must not read the data from the files.
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 const FOR_OTHERS: u32 = 0o077;
