@@ -1,7 +1,7 @@
 //! [`Election`]: one leader among all candidates.
 //!
-//! The head of the queue leads. [`role`] has the state of our own campaigns, [`leader`] and [`observe`] the view from
-//! outside, and [`run`] the loop of a service that leads whenever it can.
+//! The head of the queue leads. [`role`] keeps the state of our own campaigns, [`leader`] and [`observe`] show the
+//! election to observers, and [`run`] is the loop of a service that leads whenever it can.
 
 mod leader;
 mod leadership;
@@ -35,9 +35,9 @@ const DATA: &str = "data";
 /// An election among all programs that name the same path of the same store.
 ///
 /// It is fair. Candidates lead in the order in which their znodes were created, even across reconnections, and each
-/// watches only its predecessor. The number of a term is its [`epoch`](Leadership::epoch), which is the fencing token
-/// of the leader. It only grows. A resource that checks it is safe from a leader that has not noticed its loss yet (see
-/// [`FencingGate`](crate::FencingGate)).
+/// candidate watches only its predecessor. Each term has an [`epoch`](Leadership::epoch), which is the fencing token of
+/// the leader and grows with every term. A resource that checks the epoch is safe from a leader that has not noticed
+/// its loss yet (see [`FencingGate`](crate::FencingGate)).
 ///
 /// The znode names are compatible with Curator's `LeaderLatch`, which can use the same path.
 ///
@@ -93,7 +93,7 @@ impl Election {
     ///
     /// Fair: candidates lead in the order of their arrival.
     ///
-    /// Cancel safe: you can drop a campaign at any time. It loses its place and leaves nothing behind.
+    /// Cancel safe: you can drop a campaign at any time. The candidate loses its place and leaves nothing behind.
     ///
     /// # Errors
     /// [`LockError::Store`](crate::LockError::Store) if the session ended or the store refused,
@@ -157,7 +157,8 @@ impl Election {
         options: LockOptions,
     ) -> Result<Leadership> {
         let options = options.field(DATA, data.into());
-        // Created before the wait and dropped with it, so the state says candidate exactly while we are one.
+        // Create the candidacy before the wait. A dropped wait also drops it, so the state shows a candidate exactly
+        // while we are a candidate.
         let candidacy = self.role_state.candidacy();
         let guard = self.queue_lock().acquire(options).await?;
         Ok(Leadership::new(guard, candidacy))
@@ -165,7 +166,7 @@ impl Election {
 
     /// Leads if the election has no candidate now, otherwise returns `None`.
     ///
-    /// A taken election costs one read and no write. The answer "taken" can be stale, see
+    /// If the election has a candidate, the try costs one read and no write. The answer can be stale, see
     /// [`synced`](LockOptions::synced).
     ///
     /// Cancel safe, like [`campaign`](Self::campaign).

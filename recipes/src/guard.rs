@@ -1,8 +1,8 @@
 //! [`Guard`]: a held lock, the core of all guards.
 //!
-//! A guard owns one znode of one session. It counts as held while the lease of its grant is valid and the znode is not
-//! known to be gone. A lost guard stays lost (invariant 6). [`GuardSet`] holds several guards as one, and
-//! [`LockGuard`](crate::LockGuard) is the interface of all guards.
+//! A guard owns one znode of one session. The lock counts as held while the lease of its grant is valid and we do not
+//! know that the znode was deleted. A lost guard stays lost (invariant 6). [`GuardSet`] holds several guards as one,
+//! and [`LockGuard`](crate::LockGuard) is the interface of all guards.
 
 mod monitor;
 mod parts;
@@ -68,7 +68,7 @@ struct GuardState {
 }
 
 impl Guard {
-    #[inline(always)] // as `of`
+    #[inline(always)] // for the same reason as `of`
     pub(crate) fn new(
         session: Session,
         held: Grant,
@@ -93,8 +93,8 @@ impl Guard {
     }
 
     /// Returns the deadline until which no other client can hold the lock, assuming that clocks and the server work
-    /// correctly. It moves forward while the session lives. `None` if the lock is held until it is released, closed or
-    /// removed.
+    /// correctly. The deadline moves forward while the session lives. Returns `None` if the session has no timeout. The
+    /// lock is then held until the guard is released, the client is closed or the entry is removed.
     ///
     /// This is the session's deadline, which does not reflect a forced removal. See [`is_held`](Self::is_held).
     pub fn held_until(&self) -> Option<Deadline> {
@@ -112,8 +112,9 @@ impl Guard {
     ///
     /// - Embedded store: immediately, unless the session was opened with a timeout.
     /// - Any other store: when the event arrives. The guard starts to watch its znode at the first call of this method,
-    ///   or about a third of the session timeout after the grant, whichever comes first. It notices an earlier removal
-    ///   one round trip after that. A short hold without such a call costs no request.
+    ///   or about a third of the session timeout after the grant, whichever is earlier. If the entry was removed before
+    ///   the watch starts, the guard notices one round trip after the start. A hold that ends before the watch starts
+    ///   costs no request.
     ///
     /// While the client is disconnected, the result depends only on [`held_until`](Self::held_until).
     pub fn is_held(&self) -> bool {
@@ -212,7 +213,7 @@ impl Guard {
             look,
             None,
         );
-        // Needs no waker, because `loss` is polled first and fills the listener.
+        // This future registers no waker, because `loss` is polled first and fills the listener.
         let request = poll_fn(|_| match listener.take() {
             Some(request) => Poll::Ready(request),
             None => Poll::Pending,
@@ -225,9 +226,8 @@ impl Guard {
 
     /// Runs a future while the lock is held.
     ///
-    /// # Errors
-    /// [`LostReason`], if the lock is lost first. The future is then dropped, but tasks that it spawned and requests
-    /// that it sent continue. Only the fencing token stops those.
+    /// If the lock is lost first, returns the [`LostReason`] and drops the future. Tasks that the future spawned and
+    /// requests that it sent continue. Only the fencing token stops them.
     pub async fn protect<F: Future>(&self, future: F) -> Result<F::Output, LostReason> {
         match select(self.lost(), future).await {
             Either::Left(reason) => Err(reason),
@@ -268,7 +268,7 @@ impl Guard {
         let reason = match &self.0.monitor {
             Some(monitor) => {
                 if reason != LostReason::Released {
-                    // Wake the monitor to report the loss. It would look for a removal much later otherwise.
+                    // Wake the monitor to report the loss. Otherwise it would look for a removal only much later.
                     monitor.watch_removal();
                 }
                 *monitor.lost().get_or_init(|| reason)

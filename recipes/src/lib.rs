@@ -28,7 +28,8 @@
 //! [`ConnectOptions`]: the session timeout (15 s by default), timeouts for connecting, credentials, TLS.
 //!
 //! A lock belongs to the session of its [`Client`]. If the process dies, a served store frees the lock when the session
-//! timeout has passed, or immediately over a Unix socket on Linux. In an embedded store it ends with the process.
+//! timeout has passed, or immediately over a Unix socket on Linux. In an embedded store, the lock ends with the
+//! process.
 //!
 //! # When a lock is lost
 //!
@@ -39,12 +40,12 @@
 //! - [`Guard::lost`] resolves. [`Guard::is_held`] returns `false` from then on, and never `true` again.
 //! - [`Guard::release`] returns [`LockError::Lost`].
 //!
-//! Stop the work, and acquire the lock again if it is still needed. The new grant has a new token. While a connection is
-//! down the lock is only suspended: it stays held until [`Guard::held_until`], and survives if the client reconnects before
-//! that.
+//! Stop the work, and acquire the lock again if it is still needed. The new grant has a new token. While a connection
+//! is down the lock is only suspended: it stays held until [`Guard::held_until`], and survives if the client reconnects
+//! before that time.
 //!
-//! Dropping a guard sends the release before it returns. Other processes get the lock after the session timeout if this
-//! one ends by `std::process::exit` or `kill -9`.
+//! Dropping a guard sends the release before the drop returns. If the process ends by `std::process::exit` or `kill -9`
+//! while it holds a lock, other processes get the lock after the session timeout.
 //!
 //! # Fencing
 //!
@@ -55,7 +56,7 @@
 //!
 //! # Recipes and their methods
 //!
-//! Every recipe queues its contenders in the order of arrival, and has the same forms of its verb:
+//! Every recipe queues its contenders in the order of arrival, and offers the same variants of its method:
 //!
 //! | | waits | with a timeout | with [`LockOptions`] | tries | tries with options |
 //! |---|---|---|---|---|---|
@@ -70,20 +71,20 @@
 //!
 //! - A **wait** ends with the grant. It can be dropped at any `.await`, and leaves no znode behind.
 //! - A **timeout** is one deadline for everything: opening a session, joining the queue, and waiting. A wait fails with
-//!   [`LockError::Timeout`] if it was not granted by then, and a try if the store has not answered by then.
-//! - A **try** returns `None` (or names the contended locks) if the lock is held or waited for. That costs one read and no
-//!   write. The answer "held" can be as stale as the server that gave it, unless the options are
+//!   [`LockError::Timeout`] if the lock was not granted by then. A try fails if the store has not answered by then.
+//! - A **try** returns `None` (or names the contended locks) if the lock is held or waited for. In that case the try
+//!   costs one read and no write. The answer "held" can be as stale as the server that gave it, unless the options are
 //!   [`synced`](LockOptions::synced). The answer "free" is always confirmed by the queue.
-//! - **Options** mean the same everywhere. Metadata, events and the timeout apply to all calls, the queue limit to waits,
-//!   `synced` to tries.
+//! - **Options** mean the same everywhere. Metadata, events and the timeout apply to all calls. The queue limit only
+//!   applies to waits, and `synced` only to tries.
 //!
 //! Each grant is a guard with the interface of [`LockGuard`]. A guard of one znode is a [`Guard`], a guard of several is a
 //! [`GuardSet`]. [`blocking`] has the same recipes for threads without async. A job that a whole fleet starts at the same
 //! time runs once per period with [`OncePer`].
 //!
 //! To look at locks from outside, use [`queue()`] and [`observe()`] for one lock, and [`list_locks()`] and
-//! [`observe_locks()`] for all locks below a prefix. [`lock_events`] streams the events of one contender. A [`Revoker`] asks
-//! for a lock or takes it away, and a [`Warden`] reports overdue holders.
+//! [`observe_locks()`] for all locks below a prefix. [`lock_events`] streams the events of one contender. A [`Revoker`]
+//! asks a holder to release its lock or removes the holder by force, and a [`Warden`] reports overdue holders.
 //!
 //! # Features
 //!
@@ -196,7 +197,7 @@ pub use warden::{
 #[doc = include_str!("../README.md")]
 pub struct Readme;
 
-// The published package does not contain this one.
+// The published package does not contain this README.
 #[cfg(all(doctest, feature = "simulation"))]
 #[doc = include_str!("../../README.md")]
 pub struct RepositoryReadme;

@@ -25,12 +25,12 @@ pub(crate) use walk::{Root, Walk};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LockInfo {
-    /// The lock.
+    /// Path of the lock.
     pub path: ZnodePath,
     /// Kind of the lock.
     pub kind: LockKind,
-    /// The entries that hold it, in order of arrival. Several for readers, and one per permit for a semaphore. Empty if
-    /// all contenders wait, for example at a semaphore without permits.
+    /// The entries that hold the lock, in order of arrival. A read-write lock has one entry per reader, and a semaphore
+    /// one entry per permit. Empty if all contenders wait, for example at a semaphore without permits.
     pub holders: Vec<QueueEntry>,
     /// Number of the other contenders, counted by name.
     pub waiters: usize,
@@ -46,8 +46,8 @@ pub struct LockList {
     pub unreadable: Vec<(ZnodePath, Error)>,
 }
 
-/// Lists all mutexes, read-write locks, semaphores and elections at and below a prefix, including those of other
-/// libraries with the same names. Locks without contenders are left out.
+/// Lists all mutexes, read-write locks, semaphores and elections at and below a prefix. Locks of other libraries are
+/// included if their znodes have the same names. Locks without contenders are left out.
 ///
 /// It is designed for many locks. A request reads up to 512 znodes, several requests are in flight, and only the
 /// holders' data is read. The list is not an atomic snapshot. A lock that changes hands during the call may be missing,
@@ -56,7 +56,8 @@ pub struct LockList {
 /// Cancel safe: it writes nothing.
 ///
 /// # Errors
-/// [`Error::InvalidPath`], and store errors. A refusal for a single znode is part of the result.
+/// [`Error::InvalidPath`], and store errors. If the store refuses to read a single znode, the call succeeds and the
+/// error is in the field `unreadable` of the result.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -86,7 +87,7 @@ where
         list.locks.push(lock);
     }
     list.unreadable = walk.into_unreadable();
-    // They were found in the order of the replies.
+    // The walk adds the locks in the order of the replies.
     list.locks
         .sort_unstable_by(|one, other| one.path.cmp(&other.path));
     list.unreadable
@@ -98,7 +99,7 @@ where
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LockQueue {
-    /// The lock.
+    /// Path of the lock.
     pub path: ZnodePath,
     /// Kind of the lock. [`Mutex`](LockKind::Mutex) if there is no contender.
     pub kind: LockKind,
@@ -152,7 +153,7 @@ pub async fn lock_queue(client: &Client, path: impl IntoLockPath) -> Result<Lock
     })
 }
 
-/// Marks entries as waiters. The head of a semaphore's queue waits although no entry blocks it.
+/// Marks entries as waiters. The head of a semaphore's queue is a waiter even though no entry blocks it.
 fn waiters(entries: Vec<QueueEntry>) -> Vec<QueueEntry> {
     entries.into_iter().map(waiter).collect()
 }
@@ -166,7 +167,7 @@ fn waiter(mut entry: QueueEntry) -> QueueEntry {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LockQueuePart {
-    /// The lock.
+    /// Path of the lock.
     pub path: ZnodePath,
     /// Kind of the lock. [`Mutex`](LockKind::Mutex) if there is no contender.
     pub kind: LockKind,
@@ -174,7 +175,7 @@ pub struct LockQueuePart {
     pub holders: Vec<QueueEntry>,
     /// Number of all entries that hold it, counted by name.
     pub holder_count: usize,
-    /// Entries that wait, in order of arrival, each with its position. Position 0 is next.
+    /// Entries that wait, in order of arrival, each with its position. The waiter at position 0 is next.
     pub waiters: Vec<(usize, QueueEntry)>,
     /// Number of all entries that wait, counted by name.
     pub waiter_count: usize,
@@ -221,7 +222,7 @@ pub async fn lock_queue_part(
             (kind, queue, None)
         }
     };
-    // If an entry turns out not to be a contender, the next one may be a holder instead.
+    // An entry may turn out not to be a contender. The next entry may then be a holder, so we count again.
     let (holders, holder_count) = loop {
         let count = count_holders(queue.iter().map(ZnodePath::name));
         let shown = count.min(max_holders);

@@ -18,13 +18,13 @@ use crate::queue_lock::QueueLock;
 /// A mutex among all programs that name the same path of the same store.
 ///
 /// It is fair: locks are granted in the order in which the contenders' znodes were created. Each contender watches only
-/// its predecessor, so a release wakes only one. After its session expired, the next `lock` opens a new one. Clones are
-/// the same mutex.
+/// its predecessor, so a release wakes only one contender. After the session has expired, the next `lock` opens a new
+/// session. Clones are the same mutex.
 ///
-/// It is not reentrant: a second `lock` waits for the first (see [`ReentrantMutex`](crate::ReentrantMutex)). A warning
-/// with the path and both labels is logged if a wait lasts long while the same session holds the lock. The limit is the
-/// session timeout, but at most 10 s, plus up to half a second. Before that, a task that waits for itself looks the
-/// same as tasks of one client that take turns.
+/// It is not reentrant: a second `lock` waits for the first (see [`ReentrantMutex`](crate::ReentrantMutex)). If a wait
+/// lasts long while the same session holds the lock, we log a warning with the path and both labels. The warning
+/// appears after the session timeout, but after at most 10 s, plus up to half a second. We do not warn earlier, because
+/// tasks of one client that take turns also wait for each other.
 ///
 /// Locks nest, and a lock below the path of another is independent of it (see [`LockPath`](crate::LockPath)).
 ///
@@ -75,8 +75,8 @@ impl Mutex {
     /// now and then.
     ///
     /// Cancel safe: a dropped wait leaves the queue and loses its position. Keep polling a wait that you do not drop,
-    /// because once it is granted, it blocks those behind it. If it is then not polled for a second, a warning is
-    /// logged.
+    /// because a granted wait blocks all contenders behind it. If a granted wait is not polled for a second, a warning
+    /// is logged.
     ///
     /// # Errors
     /// [`LockError::Store`] if the session ended or the store refused, [`LockError::EntryDeleted`],
@@ -109,7 +109,8 @@ impl Mutex {
 
     /// Acquires the lock if it is free now. Returns `None` if it is held or waited for.
     ///
-    /// A held lock costs one read and no write. The answer "held" can be stale, see [`synced`](LockOptions::synced).
+    /// If the lock is held, the try costs one read and no write. The answer "held" can be stale, see
+    /// [`synced`](LockOptions::synced).
     ///
     /// Cancel safe, like [`lock`](Self::lock).
     ///

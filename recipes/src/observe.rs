@@ -29,15 +29,17 @@ pub struct QueueEntry {
     pub owner: SessionId,
     /// Version of its data. Counts the writes since it joined (revocation requests and `keep_alive`).
     pub version: i32,
-    /// When it joined the queue, in milliseconds since the Unix epoch, by the server's clock. A semaphore's permit, and
-    /// a converted reader or writer, joins when it is granted.
+    /// Time at which it joined the queue, in milliseconds since the Unix epoch, by the server's clock. For a
+    /// semaphore's permit and for a converted reader or writer, this is the time of the grant.
     pub joined_at_ms: i64,
-    /// When it was granted, in the same unit and clock. `None` while it waits, and if the store does not know.
-    /// ZooKeeper only knows it for permits. Other stores do not know it for waiters of another library, or for grants
-    /// before a restart of the store. A [`Warden`](crate::Warden) does not request it.
+    /// Time at which it was granted, in the same unit and clock. `None` while the entry waits, or if the store does not
+    /// know the time. ZooKeeper only knows the time for permits. Other stores do not know it for an entry of another
+    /// library that had to wait, or for a grant before a restart of the store. A [`Warden`](crate::Warden) does not
+    /// request this time.
     pub granted_at_ms: Option<i64>,
-    /// When an observer first saw it as a holder. No function of this library sets it, but you can. If the grant time
-    /// is unknown, [`overdue_by`](Self::overdue_by) counts from here, which can be late but never early.
+    /// Time at which an observer first saw it as a holder, in milliseconds since the Unix epoch. No function of this
+    /// library sets this field, but you can. If the grant time is unknown, [`overdue_by`](Self::overdue_by) counts from
+    /// this time. It may then report a holder late, but never early.
     pub seen_holding_at_ms: Option<i64>,
     /// Time of the last write of its data (a revocation request or `keep_alive`), in the same unit and clock.
     pub written_at_ms: i64,
@@ -82,10 +84,10 @@ impl QueueEntry {
         Some(elapsed(self.granted_at_ms?, now_ms))
     }
 
-    /// Returns by how much the hold exceeds its [expected duration](LockMetadata::expected_hold), if it does. The
-    /// duration counts from the grant or the last `keep_alive`. If neither is known, the result is `None`, unless
+    /// Returns by how much the hold exceeds its [expected duration](LockMetadata::expected_hold), if it does. The hold
+    /// counts from the grant or from the last `keep_alive`. If both times are unknown, the result is `None`, unless
     /// [`seen_holding_at_ms`](Self::seen_holding_at_ms) is set. A [`Warden`](crate::Warden) times holders with its own
-    /// clock, and is never early.
+    /// clock instead, and is never early.
     ///
     /// `now_ms` is as for [`age`](Self::age).
     pub fn overdue_by(&self, now_ms: i64) -> Option<Duration> {
@@ -94,8 +96,8 @@ impl QueueEntry {
     }
 
     /// Returns when the hold exceeds its [expected duration](LockMetadata::expected_hold), in milliseconds since the
-    /// Unix epoch, by the server's clock. `None` if it declared no duration or its start is unknown. See
-    /// [`overdue_by`](Self::overdue_by).
+    /// Unix epoch, by the server's clock. `None` if the holder declared no duration or the start of the hold is
+    /// unknown. See [`overdue_by`](Self::overdue_by).
     pub fn due_at_ms(&self) -> Option<i64> {
         let expected = self.metadata.as_ref()?.expected_hold()?.as_millis();
         let expected = i64::try_from(expected).unwrap_or(i64::MAX);
@@ -120,13 +122,13 @@ fn elapsed(since_ms: i64, now_ms: i64) -> Duration {
     Duration::from_millis(u64::try_from(elapsed).unwrap_or(0))
 }
 
-/// Keeps requests and replies from growing with the queue.
+/// Number of entries read with one request. It keeps requests and replies from growing with the queue.
 const READ_AT_ONCE: usize = 256;
 
 /// Reads the queue of a lock, the holder first, then the waiters in order of arrival. Empty if there is no contender.
 ///
-/// The answer is as stale as the server that gave it. A long queue takes several reads and leaves out entries that
-/// leave in between, so the result is not an atomic snapshot. For semaphores use
+/// The answer is as stale as the server that gave it. A long queue takes several reads. Entries that leave between
+/// these reads are missing, so the result is not an atomic snapshot. For semaphores use
 /// [`Semaphore::holders`](crate::Semaphore::holders) and [`Semaphore::waiters`](crate::Semaphore::waiters). Cancel
 /// safe.
 ///
@@ -163,7 +165,7 @@ pub(crate) async fn read_queue(
     Ok(entries.into_iter().flatten().collect())
 }
 
-/// Returns `None` for entries that have left, and for persistent znodes.
+/// Reads the entries at `places`. Returns `None` for entries that have left, and for persistent znodes.
 pub(crate) async fn read_entries(
     session: &Session,
     places: &[ZnodePath],
@@ -192,10 +194,10 @@ pub(crate) async fn read_entries(
 
 /// Reads the queue of a lock again each time it changes. See [`queue`].
 ///
-/// The first snapshot is returned immediately. Quick changes may be merged, but the latest is never missed, because the
-/// queue is read again after every reconnection, and in a new session after an expiry. A change of only an entry's data
-/// is not reported. Each change costs a read of the whole queue, so use this in tools and tests, but not in every
-/// client.
+/// The first snapshot is returned immediately. Quick changes may be merged, but the latest change is never missed,
+/// because the queue is read again after every reconnection, and in a new session after an expiry. A change of only an
+/// entry's data is not reported. Each change costs a read of the whole queue, so use this function in tools and tests,
+/// but not in every client.
 ///
 /// # Errors
 /// [`Error::InvalidPath`] from the call. As the last item of the stream: [`Error::SessionClosed`] if the client is
@@ -301,7 +303,8 @@ pub(crate) async fn watch_names(
             Err(Error::NoNode { .. }) => {}
             Err(error) => return Err(error),
         }
-        // If it was created in between, it needs the other watch, because this one does not fire for children.
+        // If the znode was created in between, watch its children instead, because an exists watch does not fire for
+        // them.
         if let (None, watcher) = session.watch_exists(path).await? {
             return Ok((Vec::new(), watcher));
         }

@@ -21,8 +21,8 @@ use crate::retry::retry;
 /// Name of the record, a persistent child of the lock's znode. No [`key`](crate::LockPath::key) contains a colon.
 const RECORD: &str = ":last-run";
 
-/// A job that runs once per period among all programs that name the same path of the same store. For example, a fleet's
-/// cron starts it everywhere, but only one process should run it.
+/// A job that runs once per period among all programs that name the same path of the same store. For example, cron
+/// starts the job on every machine of a fleet, but only one of them should run it.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -39,7 +39,7 @@ const RECORD: &str = ":last-run";
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
 ///
-/// The path is also that of a [`Mutex`], which a run holds. Its persistent child `:last-run` contains the start of the
+/// A run holds the [`Mutex`] at the same path. The persistent child `:last-run` of this path contains the start of the
 /// last finished run, and was written at the end of that run.
 ///
 /// - **The period starts when a run starts**, not when it ends. Otherwise a five-minute job that is started every hour
@@ -47,12 +47,12 @@ const RECORD: &str = ":last-run";
 ///   Choose the period slightly shorter than the cron interval, for example 55 minutes for an hour.
 /// - **Only a finished run counts.** If a [`Run`] is dropped or its process dies, the next process that asks runs the
 ///   job. If a failed job should not be repeated in this period, call [`Run::finish`] anyway.
-/// - **If another process is running the job**, [`try_begin`](Self::try_begin) immediately returns [`Attempt::Running`].
-///   [`begin`](Self::begin) waits for that run. It then returns [`Attempt::NotDue`], or [`Attempt::Due`] if the other process
-///   died.
-/// - **Only the server's clock counts.** If it jumps forward, also by a failover, a run may start too early by that
-///   much. If it jumps back, the next run is late by that much, but by at most one period after the jump was noticed.
-///   Runs never overlap, whatever the clocks do.
+/// - **If another process is running the job**, [`try_begin`](Self::try_begin) immediately returns
+///   [`Attempt::Running`]. [`begin`](Self::begin) waits for that run. It then returns [`Attempt::NotDue`], or
+///   [`Attempt::Due`] if the other process died.
+/// - **Only the server's clock counts.** If this clock jumps forward, for example at a failover, a run may start too
+///   early by the length of the jump. If the clock jumps back, the next run is late by the length of the jump, but by
+///   at most one period after the jump was noticed. Runs never overlap, whatever the clocks do.
 #[derive(Clone, Debug)]
 pub struct OncePer {
     mutex: Mutex,
@@ -67,9 +67,9 @@ pub struct OncePer {
 pub enum Attempt<R = Run> {
     /// The job is due, and this process runs it.
     Due(R),
-    /// Another process is running it, or holds or waits for its lock.
+    /// Another process is running the job, or holds the lock or waits for it.
     Running,
-    /// It has run in this period.
+    /// The job has run in this period.
     NotDue {
         /// Time since the end of the last run, by the server's clock.
         since_end: Duration,
@@ -169,7 +169,8 @@ impl OncePer {
         let deadline = options.start(self.mutex.client());
         let wait = async {
             let guard = self.mutex.lock_with(options).await?;
-            // The entry may be old after a long wait. This write has the server's current time.
+            // We need the server's current time. The entry's own time may be old after a long wait, so we write the
+            // entry now.
             guard.keep_alive().await?;
             self.turn(guard).await
         };
@@ -219,12 +220,12 @@ impl OncePer {
 impl Run {
     /// Records that the job has run, and releases the lock.
     ///
-    /// If the lock was lost, it does neither, because another process may have run the job since.
+    /// If the lock was lost, the call does neither, because another process may have run the job in the meantime.
     ///
     /// # Errors
     /// [`LockError::Lost`], and store errors. After an error the run may not be recorded.
     pub async fn finish(self) -> Result<()> {
-        // Before the release, because the next holder must read it.
+        // Write the record before the release, because the next holder must read it.
         self.write_record().await?;
         self.guard.release().await
     }
@@ -245,7 +246,7 @@ impl Run {
 
     async fn write_record(&self) -> Result<()> {
         let data = LastRun::to_bytes(self.began_ms);
-        // The write is in one transaction with a check that we hold the lock. It can be repeated after a lost reply,
+        // The write is in one transaction with a check that we hold the lock. We can repeat it after a lost reply,
         // because it writes the same data.
         let set = Op::SetData {
             path: self.record.clone(),
@@ -320,8 +321,8 @@ impl LastRun {
         record.expect("numbers are plain JSON").into()
     }
 
-    /// Parses a record written at `ended_ms`. If we do not understand it, only this time counts, so that a job does not
-    /// run twice because another version recorded it.
+    /// Parses a record written at `ended_ms`. If we cannot parse the record, for example because another version wrote
+    /// it, we use `ended_ms` as the start of the run. Otherwise the job would run a second time.
     pub(crate) fn parse(data: &[u8], ended_ms: i64) -> Self {
         let record = serde_json::from_slice::<RecordData>(data);
         let record = record.ok().filter(|record| record.v == Self::VERSION);
@@ -335,7 +336,7 @@ impl LastRun {
 
     /// Returns the time until the job is due again, or `None` if it is due.
     pub(crate) fn due_in(self, now_ms: i64, period: Duration) -> Option<Duration> {
-        // If it ends in the future, the clock has jumped back, and the period restarts.
+        // If the run ended in the future, the clock has jumped back. We then count the period from now.
         let elapsed = match now_ms < self.ended_ms {
             true => Duration::ZERO,
             false => millis(now_ms.saturating_sub(self.began_ms)),

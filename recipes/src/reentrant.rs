@@ -19,8 +19,9 @@ use crate::path::IntoLockPath;
 /// A mutex that its owner may enter again while it holds it.
 ///
 /// The owner is explicit, because tasks have no identity and move between threads. All code with a clone of the same
-/// [`Owner`] is the same owner, so pass it down to calls that may enter again. Different owners use the same fair
-/// [`Mutex`], so holders of a [`Mutex`] at the same path are excluded as well. Clones are the same mutex.
+/// [`Owner`] is the same owner, so pass the owner down to calls that may enter again. Different owners use the same
+/// fair [`Mutex`], so an owner also excludes those who hold a plain [`Mutex`] at the same path. Clones are the same
+/// mutex.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -77,8 +78,8 @@ pub struct Owner(Arc<Shared>);
 
 struct Shared {
     mutex: Mutex,
-    /// The owner's guard, while its entries keep it alive. A task that waits for the first entry keeps this locked, so
-    /// that the owner's other tasks do not join the queue.
+    /// The owner's guard, which lives as long as one of the owner's entries. A task that waits for the first entry
+    /// keeps this mutex locked, so that the owner's other tasks do not join the queue.
     hold: AsyncMutex<Weak<Guard>>,
 }
 
@@ -91,8 +92,8 @@ impl Owner {
     ///
     /// # Errors
     /// [`LockError::Lost`](crate::LockError::Lost) while the owner still has guards of a lost hold, because work under
-    /// them must not mistake the new hold for the old one. Once they are gone, the lock can be acquired again. Also the
-    /// errors of [`Mutex::lock`].
+    /// them must not mistake the new hold for the old one. Once these guards are dropped, the lock can be acquired
+    /// again. The errors of [`Mutex::lock`] can also occur.
     pub async fn lock(&self) -> Result<ReentrantGuard> {
         self.enter(LockOptions::new()).await
     }
@@ -114,7 +115,7 @@ impl Owner {
         let mutex = &self.0.mutex;
         options.check()?;
         let deadline = options.start(mutex.client());
-        // Also covers the wait for other tasks of this owner, so the mutex needs no deadline.
+        // This deadline also covers the wait for other tasks of this owner, so the mutex gets no timeout.
         options.timeout = None;
         let (path, enter) = (mutex.path(), self.enter(options));
         deadline.run(path, path, enter).await
@@ -137,7 +138,7 @@ impl Owner {
     /// [`LockError::Timeout`](crate::LockError::Timeout) if the store does not answer in time,
     /// [`LockError::InvalidField`](crate::LockError::InvalidField), and the errors of [`lock`](Self::lock).
     pub async fn try_lock_with(&self, options: LockOptions) -> Result<Option<ReentrantGuard>> {
-        // As in `QueueLock::acquire`.
+        // Makes a loop over free locks yield to other tasks, as in `QueueLock::acquire`.
         coop::consume_budget().await;
         let Ok(mut hold) = self.0.hold.try_lock() else {
             return Ok(None);
@@ -154,7 +155,7 @@ impl Owner {
         let mut hold = match self.0.hold.try_lock() {
             Ok(hold) => hold,
             Err(_) => {
-                // Another task of this owner is ahead, perhaps not yet in the queue.
+                // Another task of this owner is ahead of us. It may not have joined the queue yet.
                 if let Some(progress) = &options.progress {
                     progress.note(self.0.mutex.path(), 1);
                 }
@@ -170,7 +171,7 @@ impl Owner {
 
     /// Returns `true` while this owner holds the lock.
     pub fn is_held(&self) -> bool {
-        // If a task keeps it locked, that task is about to enter, and the owner does not hold the lock yet.
+        // If a task keeps `hold` locked, that task is about to enter, and the owner does not hold the lock yet.
         let hold = self.0.hold.try_lock();
         let hold = hold.ok().and_then(|hold| hold.upgrade());
         hold.is_some_and(|guard| guard.is_held())
@@ -183,8 +184,8 @@ fn again(hold: &Weak<Guard>) -> Result<Option<ReentrantGuard>> {
     };
     match guard.reason() {
         None => Ok(Some(ReentrantGuard { guard })),
-        // Refused until the last guard of the lost hold is gone, because a new grant must not hide the loss from work
-        // under it.
+        // Refuse until the last guard of the lost hold is dropped. Otherwise a new grant would hide the loss from work
+        // that still runs under the old guards.
         Some(reason) => Err(reason.into()),
     }
 }
@@ -218,9 +219,11 @@ impl ReentrantGuard {
         Arc::strong_count(&self.guard)
     }
 
-    /// Leaves. If this is the last entry, releases the lock, and waits until the store has confirmed it.
+    /// Leaves the mutex. If this is the last entry, releases the lock, and waits until the store has confirmed the
+    /// release.
     ///
-    /// The call itself decides whether it is the last and sends the release, so dropping the future does not stop it.
+    /// The call itself decides whether this entry is the last one and sends the release, so dropping the future does
+    /// not stop the release.
     ///
     /// # Errors
     /// [`LockError::Lost`](crate::LockError::Lost) if the lock had been lost before. Every entry gets this error.

@@ -1,7 +1,7 @@
 //! [`Revoker`]: asks a holder to release its lock, or removes it by force.
 //!
-//! A request is data in the holder's znode, so it needs no channel between the processes. [`request`] has its format,
-//! [`inbox`] the holder's side.
+//! A request is data in the holder's znode, so it needs no channel between the processes. [`request`] defines the
+//! format of the data, and [`inbox`] is the holder's side.
 
 mod inbox;
 mod request;
@@ -22,9 +22,10 @@ pub(crate) use request::{request_in, with_request};
 
 /// Your promise that every resource protected by the lock checks fencing tokens.
 ///
-/// A holder that is removed by force may work at the same time as the next holder until it notices. Only a resource
-/// that refuses older [`FencingToken`](crate::FencingToken)s, for example with a [`FencingGate`](crate::FencingGate),
-/// rejects its writes. If a resource checks no tokens, use [`Revoker::request`].
+/// A holder that is removed by force may continue to work until it notices the removal. The next holder may work at the
+/// same time. Only a resource that refuses older [`FencingToken`](crate::FencingToken)s, for example with a
+/// [`FencingGate`](crate::FencingGate), rejects the writes of the removed holder. If a resource checks no tokens, use
+/// [`Revoker::request`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FencingEnforced;
 
@@ -51,7 +52,7 @@ impl RevokeTarget {
     }
 
     /// Targets one entry by the path of its znode, which is a [`QueueEntry::path`](crate::QueueEntry::path) or
-    /// [`Guard::path`](crate::Guard::path). It may still be waiting.
+    /// [`Guard::path`](crate::Guard::path). The entry may be a waiter.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -101,7 +102,7 @@ async fn owned_by(
     owner: SessionId,
 ) -> Result<Vec<ZnodePath>, Error> {
     let mut owned = Vec::new();
-    // Names do not contain the session, so each entry is read.
+    // Entry names do not contain the session, so we read the owner of each entry.
     for path in survey.into_all() {
         let stat = retry(|| session.exists(&path)).await?;
         if stat.is_some_and(|stat| stat.ephemeral_owner == owner) {
@@ -113,11 +114,11 @@ async fn owned_by(
 
 /// Revokes locks of any recipe: requests a release, or removes the holder by force.
 ///
-/// A request is written into the holder's znode. The holder receives it once, as
+/// The revoker writes a request into the holder's znode. The holder receives the request once, as
 /// [`LockEvent::RevocationRequested`](crate::LockEvent::RevocationRequested) and from
-/// [`Guard::revocation_requested`](crate::Guard::revocation_requested), and decides what to do. For a Curator or kazoo
-/// holder, it replaces the data by Curator's `__REVOKE__`. Of these, only a Curator mutex after `makeRevocable` reacts
-/// to it.
+/// [`Guard::revocation_requested`](crate::Guard::revocation_requested), and decides whether to release the lock. If the
+/// holder uses Curator or kazoo, the request replaces the znode's data with Curator's `__REVOKE__`. Only a Curator
+/// mutex that has called `makeRevocable` reacts to this data.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -152,21 +153,21 @@ impl Revoker {
         }
     }
 
-    /// Sets the name that the holder and its events show.
+    /// Sets the name of the revoker, which the holder finds in the request and in its events.
     #[must_use]
     pub fn by(mut self, name: impl Into<String>) -> Self {
         self.by = Some(name.into());
         self
     }
 
-    /// Requests the release of a lock. Returns the znodes of the entries that received the request, without those that
-    /// had left.
+    /// Requests the release of a lock. Returns the znodes of the entries that received the request. Entries that had
+    /// already left are not included.
     ///
     /// A waiter receives the request when it becomes the holder. If several requests arrive before the holder reads
-    /// them, it receives only the last. If a reply of the store is lost while another revoker writes, the holder may
-    /// receive a request twice.
+    /// them, the holder receives only the last request. If a reply of the store is lost while another revoker writes,
+    /// the holder may receive a request twice.
     ///
-    /// Not cancel safe: if dropped midway, only some entries have the request. It can be repeated.
+    /// Not cancel safe: if the call is dropped midway, only some entries may have the request. You can repeat the call.
     ///
     /// # Errors
     /// Store errors, including [`Error::TooLarge`] if the entry's metadata leaves no room. Some entries may already
@@ -184,17 +185,17 @@ impl Revoker {
 
     /// Removes the entries of a lock, so that the next contenders hold it. Returns the deleted znodes.
     ///
-    /// A holder notices that it [`Lost`](crate::LockEvent::Lost) the lock, with the reason
-    /// [`Revoked`](crate::LostReason::Revoked), but may work until then, so you must promise [`FencingEnforced`]. A
+    /// A removed holder receives the event [`Lost`](crate::LockEvent::Lost) with the reason
+    /// [`Revoked`](crate::LostReason::Revoked). It may work until then, so you must promise [`FencingEnforced`]. A
     /// targeted waiter leaves the queue immediately, but its wait only fails with
     /// [`EntryDeleted`](crate::LockError::EntryDeleted) when the entry ahead of it leaves.
     ///
-    /// Only the entries that were found are deleted, never their successors, because an entry's name contains a UUID.
-    /// (The exception are libraries that only number their entries, because numbers restart when the lock's parent is
-    /// recreated.) Unlike a [`Warden`](crate::Warden), this deletes at any version, so a `keep_alive` in between does
-    /// not save the holder.
+    /// Only the entries that were found are deleted, never their successors, because an entry's name contains a UUID
+    /// and is never used again. (The exception are entries of libraries that only number them. These numbers restart
+    /// when the lock's parent is recreated.) Unlike a [`Warden`](crate::Warden), this call deletes an entry at any
+    /// version, so a holder cannot prevent the delete with a `keep_alive`.
     ///
-    /// Not cancel safe: if dropped midway, only some entries are deleted. It can be repeated.
+    /// Not cancel safe: if the call is dropped midway, only some entries may be deleted. You can repeat the call.
     ///
     /// # Errors
     /// Store errors. Some entries may already have been deleted.
@@ -218,7 +219,7 @@ impl Revoker {
     ) -> Result<Vec<ZnodePath>, Error> {
         let session = self.client.session().await?;
         let mut deleted = Vec::new();
-        // From last to first. In the other order each delete would briefly make the next target a holder.
+        // Delete from last to first. In the other order, each delete would briefly make the next target a holder.
         for path in target.find(&session).await?.into_iter().rev() {
             if delete_entry(&session, &path).await? {
                 tracing::info!(%path, by = self.by, "a lock was taken away");
@@ -230,23 +231,25 @@ impl Revoker {
     }
 }
 
-/// Returns true if the entry existed, or an attempt with a lost reply may have deleted it.
+/// Deletes an entry. Returns true if the entry existed, or if an earlier attempt whose reply was lost may have deleted
+/// it.
 async fn delete_entry(session: &Session, path: &ZnodePath) -> Result<bool, Error> {
     let mut may_be_done = false;
     loop {
         match session.delete(path, None).await {
             Ok(()) => return Ok(true),
             Err(Error::NoNode { .. }) => return Ok(may_be_done),
-            // Safe to send again, because the name has a UUID (see `Revoker::force` for the exception).
+            // We can safely send the delete again, because the name has a UUID (see `Revoker::force` for the
+            // exception).
             Err(Error::ConnectionLoss) => may_be_done = true,
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Returns false if the entry was already gone.
+/// Writes a request into an entry. Returns false if the entry no longer exists.
 async fn request_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> Result<bool, Error> {
-    // Before the loop, because all attempts are one request.
+    // Read the time before the loop, because all attempts must write the same request.
     let at_ms = session.clock().unix_ms();
     let mut unanswered: Option<Bytes> = None;
     loop {
@@ -254,8 +257,8 @@ async fn request_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> R
             Err(Error::NoNode { .. }) => return Ok(unanswered.is_some()),
             read => read?,
         };
-        // The previous write may have been executed although its reply was lost. Writing it again would increment its
-        // number, and the holder would receive it twice.
+        // The previous write may have been executed although its reply was lost. Another write would increment the
+        // request's number, and the holder would receive the request twice.
         if unanswered
             .as_ref()
             .is_some_and(|sent| holds_request(sent, &data))
@@ -263,7 +266,7 @@ async fn request_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> R
             return Ok(true);
         }
         let request = request::with_request(&data, by, at_ms);
-        // At the version that was read, so that no `keep_alive` or other request is overwritten.
+        // Write at the version that was read, so that we do not overwrite a `keep_alive` or another request.
         let sent = session.set_data(path, request.clone(), Some(stat.version));
         unanswered = match sent.await {
             Ok(_) => return Ok(true),
@@ -276,7 +279,7 @@ async fn request_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> R
     }
 }
 
-/// Returns true if an entry's data contains the request in `sent`. The rest may differ.
+/// Returns true if an entry's data contains the request in `sent`. The rest of the data may differ.
 fn holds_request(sent: &[u8], data: &[u8]) -> bool {
     match LockMetadata::parse(sent) {
         Some(sent) => {

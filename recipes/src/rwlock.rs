@@ -23,15 +23,16 @@ pub use guards::{ReadGuard, Upgrade, WriteGuard};
 /// A read-write lock among all programs that name the same path of the same store. Any number of readers or one writer
 /// can hold it.
 ///
-/// It is fair to both. In the order in which the znodes were created, a reader waits for earlier writers, and a writer
-/// for all earlier contenders. When a writer leaves, the readers up to the next writer hold the lock together. Each
-/// contender watches only the nearest znode that blocks it. The release of a writer wakes each reader behind it once,
-/// or the next writer. A writer wakes at most once per reader ahead.
+/// The lock is fair to readers and writers. A reader waits for all writers whose znodes were created before its own,
+/// and a writer waits for all earlier contenders. When a writer leaves, the readers up to the next writer hold the lock
+/// together. Each contender watches only the nearest znode that blocks it. When a writer releases the lock, either the
+/// readers directly behind it wake, each of them once, or the next writer wakes. A waiting writer wakes at most once
+/// for each reader ahead of it.
 ///
 /// The lock outlives its client's sessions. After an expiry the next `read` or `write` opens a new session. Clones are
-/// the same lock. It is not reentrant: a reader that waits to write waits for itself
-/// ([`try_upgrade`](ReadGuard::try_upgrade) does not wait), and a second read can wait for a writer that in turn waits
-/// for the first read.
+/// the same lock. The lock is not reentrant. If a task holds a read guard and calls `write`, it waits for its own guard
+/// ([`try_upgrade`](ReadGuard::try_upgrade) does not wait). If it calls `read` again, the second read can wait for a
+/// writer that in turn waits for the first read.
 ///
 /// The znode names are compatible with Curator's `InterProcessReadWriteLock`, which can use the same path.
 ///
@@ -82,9 +83,9 @@ impl RwLock {
 
     /// Acquires the lock as a reader. Waits until all earlier writers have left.
     ///
-    /// Fair: no later writer holds the lock before this reader. A task that already reads must not read again. A writer
-    /// in between would wait for the first read, and the second read for the writer, forever. Such a wait is logged as
-    /// a warning, as for a [`Mutex`](crate::Mutex).
+    /// Fair: no later writer holds the lock before this reader. A task that already reads must not call `read` again.
+    /// If a writer joins the queue in between, the writer waits for the first read and the second read waits for the
+    /// writer, forever. Such a wait is logged as a warning, as for a [`Mutex`](crate::Mutex).
     ///
     /// Cancel safe: you can drop a wait at any time. It leaves the queue and loses its place.
     ///
@@ -195,7 +196,8 @@ impl RwLock {
 
     /// Acquires the lock as a reader if no writer holds it or waits for it now, otherwise returns `None`.
     ///
-    /// A taken lock costs one read and no write. The answer "taken" can be stale, see [`synced`](LockOptions::synced).
+    /// If the lock is taken, the try costs one read and no write. The answer "taken" can be stale, see
+    /// [`synced`](LockOptions::synced).
     ///
     /// It never overtakes a waiting writer. Cancel safe, like [`read`](Self::read).
     ///

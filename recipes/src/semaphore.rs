@@ -1,7 +1,8 @@
 //! [`Semaphore`]: a counting semaphore whose permits are granted in order of arrival.
 //!
-//! Only the head of the queue takes permits, or a request that finds the queue empty ([`grant`]). In an embedded store,
-//! taking a free permit needs no request ([`local`]). [`znodes`] has the stored number.
+//! A request takes its permits immediately if it finds the queue empty, or otherwise at the head of the queue
+//! ([`grant`]). In an embedded store, a free permit is taken without a request to the store ([`local`]). [`znodes`]
+//! stores the number of permits.
 
 mod grant;
 mod leases;
@@ -34,20 +35,21 @@ use crate::synced::read_synced;
 
 /// A number of permits, shared by all programs that name the same path of the same store.
 ///
-/// It is fair. Requests are granted in the order in which they joined the queue, each with all its permits together. So
-/// small requests cannot starve a large one ahead of them, and two large requests cannot deadlock with a part of the
-/// permits each. If a holder dies, its permits are free when its session ends.
+/// It is fair. Requests are granted in the order in which they joined the queue, and each request gets all its permits
+/// at the same moment. So small requests cannot starve a large one ahead of them, and two large requests cannot
+/// deadlock while each holds a part of the permits. If a holder dies, its permits become free when its session ends.
 ///
 /// The number of permits is stored, and is the same for every client. [`set_permits`](Self::set_permits) changes it
 /// while others hold and wait. Lowering it revokes nothing, so more permits than the new number may be held until
 /// enough are released.
 ///
 /// With more than one permit, several holders work at the same time. See [`Permit`] for the meaning of the token in
-/// that case. Clones are the same semaphore. It outlives its client's sessions.
+/// that case. Clones are the same semaphore. You can continue to use the semaphore after its client's session has
+/// expired.
 ///
 /// Below the path, `locks` contains the waiters and `leases` the held permits, one znode each, as in Curator's
 /// `InterProcessSemaphoreV2`. The data of `permits` is the number, as JSON. [`waiters`](Self::waiters) and
-/// [`holders`](Self::holders) list them.
+/// [`holders`](Self::holders) list the waiters and the held permits.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -145,8 +147,9 @@ impl Semaphore {
         Ok(self.supply().await?.total)
     }
 
-    /// Returns the number of permits that are free now. It is 0 if more are held than exist, after the number was
-    /// lowered. Waiters are not counted, so the first waiter may be about to take a free permit.
+    /// Returns the number of permits that are free now. The result is 0 if the number of permits was lowered and more
+    /// permits are held than now exist. Waiters are not counted, so the first waiter may be about to take a free
+    /// permit.
     ///
     /// The answer takes one read and is as stale as the server that gave it. Cancel safe.
     ///
@@ -219,9 +222,10 @@ impl Semaphore {
     /// Cancel safe, like [`acquire`](Self::acquire).
     ///
     /// # Errors
-    /// [`LockError::TooManyPermits`] if `count` exceeds the total number, immediately or, if the number was lowered
-    /// during the wait, at the head of the queue. [`Error::BadArguments`] for 0, [`Error::TooLarge`] for more than fits
-    /// into one request (some thousands), and the errors of [`acquire`](Self::acquire).
+    /// [`LockError::TooManyPermits`] if `count` exceeds the total number. If the number is lowered below `count` during
+    /// the wait, the call fails when it reaches the head of the queue. [`Error::BadArguments`] if `count` is 0,
+    /// [`Error::TooLarge`] if one request cannot carry so many permits (the limit is some thousands), and the errors of
+    /// [`acquire`](Self::acquire).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -269,7 +273,7 @@ impl Semaphore {
     /// [`LockError::Timeout`], [`LockError::QueueFull`], [`LockError::InvalidField`], and the errors of
     /// [`acquire_many`](Self::acquire_many).
     pub async fn acquire_with(&self, count: u32, options: LockOptions) -> Result<Permit> {
-        // As in `QueueLock::acquire`.
+        // Makes a loop over free permits yield to other tasks, as in `QueueLock::acquire`.
         coop::consume_budget().await;
         if let Some(permit) = self.take_locally(count, &options)? {
             return Ok(permit);
@@ -356,8 +360,8 @@ impl Semaphore {
         }
         let session = self.client.session().await?;
         self.znodes.check_stated(&session).await?;
-        // Refuse it here if possible, because in the queue it would block all requests behind it until it is the head.
-        // The hint may be old, so the stored number decides.
+        // Refuse a request for too many permits here if possible. In the queue it would block all requests behind it
+        // until it reaches the head. The last seen number may be old, so we read the stored number before we refuse.
         if count > self.znodes.last_seen().number {
             let supply = self.znodes.read(&session).await?;
             self.znodes.check_total(count, supply.total)?;
@@ -390,8 +394,8 @@ impl Semaphore {
         .await
     }
 
-    /// Lists the held permits, one entry each, in the order of their grants. For permits that were granted together,
-    /// `sequence` counts from 0. For a single permit it has no meaning.
+    /// Lists the held permits, one entry for each, in the order of their grants. The field `sequence` numbers the
+    /// permits of one grant from 0. For a permit that was granted singly, `sequence` has no meaning.
     ///
     /// The answer takes several reads and is as stale as the server that gave it, as for [`queue`](crate::queue()).
     /// Cancel safe.
@@ -412,8 +416,8 @@ impl Semaphore {
     pub async fn holders(&self) -> Result<Vec<QueueEntry>, Error> {
         let leases = LockPath::try_from(self.znodes.leases.path().clone())?;
         let mut held = queue(&self.client, leases).await?;
-        // Lease names end with their index in the grant, or with any number, so the order of the queue is not the order
-        // of the grants.
+        // A lease's name ends with the permit's index in its grant, or with an arbitrary number. So the order of the
+        // names is not the order of the grants.
         held.sort_by_key(|lease| (lease.fencing_token, lease.sequence));
         Ok(held)
     }

@@ -7,7 +7,8 @@ use lockkeeper_store::Zxid;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Number of a grant, greater than the numbers of all earlier grants. It makes a lock safe.
+/// Number of a grant, greater than the numbers of all earlier grants. A resource that checks it is safe from stale
+/// holders.
 ///
 /// A holder passes it to the resource that the lock protects, and the resource refuses tokens older than the newest it
 /// has seen. So a holder that was paused beyond its session timeout does no harm when it continues.
@@ -16,8 +17,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 ///
 /// # As text and in JSON
 ///
-/// It is written as a decimal string, because it may exceed 2^53, above which many programs round JSON numbers. JSON
-/// numbers up to 2^53 - 1, which are exact, can be read as well.
+/// The token is written as a decimal string, because it may exceed 2^53, and many programs round JSON numbers above
+/// that. We also accept JSON numbers up to 2^53 - 1, because every program reads and writes them exactly.
 ///
 /// ```
 /// use lockkeeper::FencingToken;
@@ -30,7 +31,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(i64);
 
-/// The largest integer up to which every JSON number is exact in every program.
+/// The largest integer that every program reads exactly from a JSON number.
 const MAX_EXACT: u64 = (1 << 53) - 1;
 
 impl FencingToken {
@@ -40,9 +41,8 @@ impl FencingToken {
 
     /// Converts back a number that [`as_i64`](Self::as_i64) returned.
     ///
-    /// # Errors
-    /// [`InvalidToken::NotPositive`], because no grant has such a token. A column's 0 or -1 for "none yet" is not a
-    /// token.
+    /// [`InvalidToken::NotPositive`] if the number is not positive, because no grant has such a token. A resource may
+    /// store 0 or -1 for "no token yet", but this value cannot be converted.
     pub fn from_i64(number: i64) -> Result<Self, InvalidToken> {
         match number {
             1.. => Ok(Self(number)),
@@ -93,7 +93,7 @@ impl<'de> Deserialize<'de> for FencingToken {
         if deserializer.is_human_readable() {
             deserializer.deserialize_any(TokenVisitor)
         } else {
-            // A binary format may not be self-describing, so request the type that was written.
+            // A binary format may not be self-describing, so we request a string, the type that was written.
             deserializer.deserialize_str(TokenVisitor)
         }
     }
@@ -120,8 +120,8 @@ impl Visitor<'_> for TokenVisitor {
     }
 
     fn visit_u64<E: de::Error>(self, number: u64) -> Result<FencingToken, E> {
-        // A rounded token may be greater than any grant's, which would lock out all later holders, or smaller, which
-        // would let a stale holder in.
+        // Refuse a number that may have been rounded. If the result is greater than the token of any grant, it locks
+        // out all later holders. If it is smaller than the real token, it admits a stale holder.
         match i64::try_from(number) {
             Ok(exact) if number <= MAX_EXACT => FencingToken::from_i64(exact).map_err(E::custom),
             _ => Err(E::custom(format_args!(
@@ -140,9 +140,9 @@ impl Visitor<'_> for TokenVisitor {
 
 /// A resource's memory of the newest tokens it has seen, which refuses writes of former holders.
 ///
-/// Store it with the resource's own data. Read it, check the token, and write it back in the same atomic step as the
-/// data (a transaction, or a file replaced under a lock). A holder [`admit`](Self::admit)s its token before it reads,
-/// and again when it writes.
+/// Store it with the resource's own data. Read the gate, check the token, and write the gate back in the same atomic
+/// step as the data (a transaction, or a file replaced under a lock). A holder [`admit`](Self::admit)s its token before
+/// it reads, and again when it writes.
 ///
 /// ```
 /// use lockkeeper::{FencingGate, FencingToken};
@@ -178,8 +178,8 @@ impl FencingGate {
         Ok(())
     }
 
-    /// Admits a reader unless a newer writer was seen. Remembers the token, so that a writer from before the reader is
-    /// refused.
+    /// Admits a reader unless a newer writer was seen. Remembers the token, so that an older writer is refused from now
+    /// on.
     ///
     /// ```
     /// use lockkeeper::{FencingGate, FencingToken};

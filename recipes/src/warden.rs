@@ -1,7 +1,7 @@
 //! [`Warden`]: watches locks for holders that hold too long.
 //!
-//! [`HoldTimes`] decides, without I/O, how long each holder has been seen. A [`LockWatcher`] per lock, or a
-//! [`PrefixWatcher`] for all locks below a prefix, reads, reports and removes.
+//! [`HoldTimes`] records, without I/O, how long each holder has been seen. One [`LockWatcher`] per lock, or one
+//! [`PrefixWatcher`] for all locks below a prefix, reads the locks, reports overdue holders and removes them.
 
 mod hold_times;
 mod lock_watcher;
@@ -33,20 +33,22 @@ pub use report::{Overdue, OverdueLevel, WardenReport, WardenReports, WardenStats
 /// [`expected_hold`](crate::LockOptions::expected_hold), [`alert_after`](crate::LockOptions::alert_after) and
 /// [`auto_unlock_after`](crate::LockOptions::auto_unlock_after), and removes overdue holders if configured to.
 ///
-/// The warden times each holder with its own clock, starting when it first sees it as a holder or sees its last
-/// [`keep_alive`](crate::Guard::keep_alive). It can be late, but is never early. A single read does not show the start
-/// of a hold, so no function lists overdue holders without a warden. A [`revocation`](crate::LockMetadata::revocation)
-/// request is no sign of life.
+/// The warden times each holder with its own clock. The time starts when the warden first sees the entry as a holder,
+/// and starts again when the warden sees a [`keep_alive`](crate::Guard::keep_alive). So a report can be late, but is
+/// never early. A single read does not show when a hold started, so no function lists overdue holders without a warden.
+/// A [`revocation`](crate::LockMetadata::revocation) request does not restart the time, because another client writes
+/// it.
 ///
-/// It watches all recipes (a semaphore by its own path). Holders of other libraries declare nothing and are never
-/// overdue. A lock with a single holder costs no requests until that holder leaves, writes or is overdue.
+/// The warden watches all recipes (for a semaphore, pass the semaphore's own path). Holders of other libraries declare
+/// no durations and are never overdue. While a lock has a single holder, the warden sends no requests until that holder
+/// leaves, writes its data or becomes overdue.
 ///
 /// [`watch_prefix`](WardenBuilder::watch_prefix) watches all locks below a path, including future ones, with one
 /// persistent recursive watch. Idle locks cost nothing, but the warden receives an event for each entry that joins or
 /// leaves.
 ///
-/// It needs no async runtime, and stops when its last clone is dropped or the client is closed. If its session expires,
-/// it opens a new one and restarts all times.
+/// The warden needs no async runtime. It stops when its last clone is dropped or the client is closed. If its session
+/// expires, it opens a new session and restarts the times of all holders.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -79,7 +81,7 @@ struct Inner {
 
 struct Watched<T> {
     hold_times: Arc<Mutex<T>>,
-    /// Dropped with the warden's last clone, which ends the watcher.
+    /// Dropping this sender with the warden's last clone ends the watcher.
     _warden_lives: oneshot::Sender<()>,
 }
 
@@ -104,8 +106,9 @@ impl Warden {
         }
     }
 
-    /// Returns the overdue holders of one lock, each with its highest level, as last read. While the warden is
-    /// disconnected, it does not notice departures and `keep_alive`. Never waits, and sends nothing.
+    /// Returns the overdue holders of one lock, each with its highest level. The result is based on the warden's last
+    /// read. While the warden is disconnected, the result may contain holders that have left or have called
+    /// `keep_alive`. Never waits, and sends nothing.
     ///
     /// # Errors
     /// [`Error::InvalidPath`], and [`Error::BadArguments`] for a lock that is not watched.
@@ -192,13 +195,13 @@ impl WardenBuilder {
         Ok(self)
     }
 
-    /// Adds all locks at and below a prefix, including future ones. Locks that were also added separately or by another
-    /// prefix are watched once.
+    /// Adds all locks at and below a prefix, including future ones. A lock that was also added separately or by another
+    /// prefix is watched only once.
     ///
-    /// Reads all of them once, like [`list_locks`](crate::list_locks()), and then the changed ones, at most ten times a
-    /// second. ZooKeeper before 3.6 has no persistent watches, so there it reads all of them every 10 s, or less often
-    /// if that takes long. A lock that may not be read is reported as [`Failed`](WardenReport::Failed), and does not
-    /// end the watch.
+    /// The warden reads all these locks once, like [`list_locks`](crate::list_locks()). From then on it reads only the
+    /// changed locks, at most ten times a second. ZooKeeper before 3.6 has no persistent watches, so there the warden
+    /// reads all locks every 10 s, or less often if reading them takes long. A lock that the warden may not read is
+    /// reported as [`Failed`](WardenReport::Failed), and does not end the watch.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -225,19 +228,20 @@ impl WardenBuilder {
         Ok(self)
     }
 
-    /// Removes holders whose `auto_unlock_after` has passed. A holder may only notice that its lock was
-    /// [`Revoked`](crate::LostReason::Revoked) after the next one holds it, so the resource must check tokens.
+    /// Removes holders whose `auto_unlock_after` has passed. The next contender may already hold the lock when the old
+    /// holder notices that it was [`Revoked`](crate::LostReason::Revoked), so the resource must check tokens.
     ///
-    /// The entry is deleted at the version that the warden has read, so an earlier
-    /// [`keep_alive`](crate::Guard::keep_alive) wins.
+    /// The warden deletes the entry only at the version that it has read. If the holder has called
+    /// [`keep_alive`](crate::Guard::keep_alive) since that read, the delete fails and the holder keeps the lock.
     pub fn remove_overdue(mut self, _promise: FencingEnforced) -> Self {
         self.removal = Some(Removal { only_while: None });
         self
     }
 
-    /// Like [`remove_overdue`](Self::remove_overdue), but only while an entry exists. Pass the entry of a lock or
-    /// election that selects one of several wardens. Each removal checks it in the same transaction, so a warden that
-    /// has lost its lock removes nothing more, even if it has not noticed. It continues to report.
+    /// Like [`remove_overdue`](Self::remove_overdue), but removes holders only while the given entry exists. If several
+    /// wardens run, let them compete for a lock or an election, and pass the warden's own entry there. Each removal
+    /// checks in its transaction that this entry exists. So a warden that has lost its lock removes nothing more, even
+    /// if it has not noticed the loss. It continues to report.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -324,7 +328,8 @@ fn begin<T: Default, W: Watch>(watcher: impl FnOnce(Arc<Mutex<T>>) -> W) -> Watc
     let hold_times = Arc::new(Mutex::new(T::default()));
     let (warden_lives, warden_gone) = oneshot::channel::<()>();
     let watcher = watcher(hold_times.clone());
-    // Not a task of the user's runtime (invariant 11). It runs on the store's threads until the sender is dropped.
+    // Do not spawn this as a task of the user's runtime (invariant 11). It runs on the store's threads until the
+    // warden's last clone drops the sender.
     spawn_detached(async move {
         select(warden_gone, watch(watcher)).await;
     });

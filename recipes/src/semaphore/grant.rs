@@ -1,12 +1,13 @@
 //! [`PermitWaiter`]: a request for permits, which it takes immediately or at the head of the queue.
 //!
-//! If the store can count leases within a transaction, the first request takes the permits on condition that enough are
-//! free and no request waits. Otherwise, and on ZooKeeper, the request joins the queue and waits at its head.
+//! If the store can count leases within a transaction, the first request takes the permits on condition that enough
+//! permits are free and no request waits. Otherwise, and on ZooKeeper, the request joins the queue and waits until it
+//! is at the head.
 //!
-//! While the queue is not empty, only its head takes permits, so the number of free ones can only grow while it looks,
-//! and no lock over the leases is needed. The head leaves the queue in the same transaction that creates its leases. It
-//! never has both an entry and permits, which would block the next waiter although its permits count as held, and never
-//! neither, which would let the next waiter take them.
+//! While the queue is not empty, only its head takes permits. The number of free permits can therefore only grow while
+//! the head counts them, and no lock over the leases is needed. The head leaves the queue in the same transaction that
+//! creates its leases. If it had both an entry and permits, it would block the next waiter although its permits already
+//! count as held. If it had neither, the next waiter could take its permits.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -37,21 +38,23 @@ pub(super) struct PermitWaiter<'a> {
     znodes: &'a Znodes,
     terms: &'a WaitOptions,
     waiter: Waiter<'a>,
-    /// Names are chosen before the grant is sent, so a drop can delete the leases without the reply (invariant 7).
+    /// The names are chosen before the grant is sent, so a drop can delete the leases even if the reply has not arrived
+    /// (invariant 7).
     leases: Claim<'a, Vec<OpReply>>,
     wanted: u32,
 }
 
 /// Evidence that enough permits are free, checked by the transaction of a grant.
 enum Basis {
-    /// A read at this version showed enough free permits. Their number can only have grown since.
+    /// A read of the number at this version showed enough free permits. Since then, the number of free permits can only
+    /// have grown.
     Read { version: i32 },
     /// The transaction itself counts the held permits.
     Number(Total),
 }
 
 impl<'a> PermitWaiter<'a> {
-    /// Returns `None` if the terms only want free permits and they are not free.
+    /// Takes the permits. Returns `None` if `terms` only wants free permits and too few are free.
     pub(super) async fn grant(
         znodes: &'a Arc<Znodes>,
         session: &'a Session,
@@ -109,7 +112,8 @@ impl<'a> PermitWaiter<'a> {
                 self.prove(made).await?;
                 Ok(Some(made))
             }
-            // This request is a few bytes larger than a grant at the head of the queue.
+            // The transaction is a few bytes larger than a grant at the head of the queue, so the latter may still fit.
+            // Join the queue.
             Err(LockError::Store(Error::TooLarge { .. })) => Ok(None),
             other => other,
         }
@@ -118,12 +122,13 @@ impl<'a> PermitWaiter<'a> {
     async fn take_in_turn(&mut self) -> Result<Option<Zxid>> {
         let (znodes, session) = (self.znodes, self.session());
         self.wait_for_permits_too();
-        // If the grant needs a read, it is sent together with the create. It only counts if the same round trip shows
-        // that no entry is ahead, because entries ahead may take what we read earlier.
+        // If the grant needs a read, send the read together with the create. We only use the read's result if the same
+        // round trip shows that no entry is ahead of us, because entries ahead may take the permits that we read as
+        // free.
         let mut early = None;
         let is_read = !znodes.may_have_conditions();
         let read_early = || {
-            // Replaces the read of an earlier, refused attempt, which was before this entry existed.
+            // This replaces the read of an earlier, refused attempt. That read was sent before this entry existed.
             early = is_read.then(|| session.multi_read(znodes.reads()));
         };
         let mut step = self.waiter.enter(read_early).await?;
@@ -133,7 +138,7 @@ impl<'a> PermitWaiter<'a> {
         let early = match early.filter(|_| self.waiter.is_first_answer()) {
             Some(reply) => match Box::pin(reply).await {
                 Ok(replies) => znodes.parse(&replies)?,
-                // The entry's own reply has confirmed it. `take` repeats the read.
+                // The reply to the create has confirmed the entry. `take` repeats the read.
                 Err(Error::ConnectionLoss) => None,
                 Err(error) => return Err(error.into()),
             },
@@ -143,8 +148,8 @@ impl<'a> PermitWaiter<'a> {
     }
 
     async fn take(&mut self, mut early: Option<Supply>) -> Result<Option<Zxid>> {
-        // The entry ahead of us usually took the permits, so a try would fail. But if the store also waited for
-        // permits, they are free now.
+        // The entry ahead of us usually took the free permits, so a try would fail after a wait. But if the store also
+        // waited for the permits on our behalf, enough are free now.
         let mut is_worth_a_try = !self.waiter.has_waited() || self.waiter.has_conditions();
         loop {
             if is_worth_a_try && let Some(made) = self.try_number().await? {
@@ -155,8 +160,9 @@ impl<'a> PermitWaiter<'a> {
                 Some(supply) => supply,
                 None => self.read().await?,
             };
-            // No stale view shows too many free permits. The transaction that removed the last entry ahead also created
-            // its leases, and this session has seen it, because otherwise it would not be the head.
+            // A stale read cannot show too many free permits. The transaction that removed the last entry ahead of us
+            // also created that entry's leases. This session has seen the removal, because otherwise we would not be at
+            // the head.
             if self.wanted <= supply.free() {
                 if let Some(made) = self.try_read(&supply).await? {
                     self.prove(made).await?;
@@ -176,9 +182,10 @@ impl<'a> PermitWaiter<'a> {
         }
     }
 
-    /// Makes the store also wait for the permits, if it can.
+    /// Makes the store also wait for the permits, if it supports that.
     ///
-    /// Not used if every step must be reported, because the store does not report entries that leave in the meantime.
+    /// Does nothing if every step of the wait must be reported, because the store does not report entries that leave in
+    /// the meantime.
     fn wait_for_permits_too(&mut self) {
         let total = self.znodes.last_seen();
         if self.znodes.may_have_conditions()
@@ -194,8 +201,8 @@ impl<'a> PermitWaiter<'a> {
         self.waiter.queue.session
     }
 
-    /// Also confirms that our entry exists (invariant 8). A head that was removed must not take permits along with the
-    /// next one.
+    /// Reads the supply. Also confirms that our entry exists (invariant 8). If our entry was removed, the next entry is
+    /// at the head too, and both must not take permits.
     async fn read(&mut self) -> Result<Supply> {
         let entry = self.waiter.path();
         let (supply, mine) = self.znodes.read_with(self.session(), Some(entry)).await?;
@@ -205,10 +212,10 @@ impl<'a> PermitWaiter<'a> {
         }
     }
 
-    /// Sleeps until the leases or the number change, or have changed since the caller read them. Returns false if we
-    /// cannot know.
+    /// Sleeps until the leases or the number of permits change. Returns immediately if they have changed since the
+    /// caller's read. Returns false if a watch could not be armed, so the caller must read again.
     async fn until_changed(&mut self) -> Result<bool> {
-        // Both are sent before either is awaited, which takes one round trip.
+        // Send both requests before awaiting either, so that they take one round trip.
         let leases = self.session().watch_children(self.znodes.leases.path());
         let number = self.session().watch_data(self.znodes.permits.path());
         let (leases, number) = (leases.await, number.await);
@@ -219,7 +226,8 @@ impl<'a> PermitWaiter<'a> {
             | (_, Err(Error::NoNode { .. } | Error::ConnectionLoss)) => return Ok(false),
             (Err(error), _) | (_, Err(error)) => return Err(error.into()),
         };
-        // Use the data read with the watches. A permit released after the earlier read fires neither watch.
+        // Check the data that arrived with the watches. A permit that was released between the caller's read and the
+        // watch fires neither watch.
         let total = self.znodes.number(&data)?;
         let held = u32::try_from(names.len()).unwrap_or(u32::MAX);
         if self.wanted > total || self.wanted <= total.saturating_sub(held) {
@@ -238,8 +246,8 @@ impl<'a> PermitWaiter<'a> {
         self.try_take(Basis::Read { version }).await
     }
 
-    /// Lets the store count, with the number that we saw last. Returns `None` if too few are free, or if the store
-    /// cannot do that.
+    /// Takes the permits if the store can count the leases itself, on condition that the number of permits is still the
+    /// one that we saw last. Returns `None` if too few permits are free, or if the store cannot count.
     async fn try_number(&mut self) -> Result<Option<Zxid>> {
         let total = self.znodes.last_seen();
         if self.wanted > total.number || !self.znodes.may_have_conditions() {
@@ -254,19 +262,19 @@ impl<'a> PermitWaiter<'a> {
         }
     }
 
-    /// Takes the permits in one transaction, which fails unless its basis holds and our entry is in the queue, or the
-    /// queue is empty. Returns `None` if a retry may succeed.
+    /// Takes the permits in one transaction. The transaction fails unless `basis` holds, and unless our entry is in the
+    /// queue or, if we have no entry, the queue is empty. Returns `None` if a retry may succeed.
     async fn try_take(&mut self, basis: Basis) -> Result<Option<Zxid>> {
-        // Before the grant is sent. If the session lapses in the meantime, this lease ends, and `prove` confirms the
-        // permits under a new one.
+        // Renew the lease before the grant is sent. If the session lapses in the meantime, this lease ends, and `prove`
+        // confirms the permits under a new lease.
         self.waiter.renew_lease().await?;
         let (session, (conditions, ops)) = (self.session(), self.ops(basis));
         match self.leases.request(|| session.multi(ops)).await {
             Ok(replies) => zxid_of(&replies).map(Some),
-            // Do not send it again yet. If the grant was executed, our entry has left the queue, and a second grant
-            // would fail as if the entry had been removed.
+            // The reply is lost. Do not send the grant again yet. If the grant was executed, our entry has left the
+            // queue, and a second grant would fail as if the entry had been removed.
             Err(error) if error.is_ambiguous() => match Box::pin(self.resolve_lost()).await? {
-                // A reply that cannot be decoded would only repeat.
+                // A reply that cannot be decoded would also fail to decode the next time, so do not retry.
                 None if error != Error::ConnectionLoss => Err(error.into()),
                 made => Ok(made),
             },
@@ -275,7 +283,7 @@ impl<'a> PermitWaiter<'a> {
         }
     }
 
-    /// Returns the operations of a grant, and how many of the first ones are conditions.
+    /// Returns the operations of a grant, and the number of conditions at their start.
     fn ops(&self, basis: Basis) -> (usize, Vec<Op>) {
         let data = self.terms.data.to_bytes();
         let marker = self.waiter.move_marker();
@@ -294,7 +302,7 @@ impl<'a> PermitWaiter<'a> {
             }
         }
         if !self.waiter.has_entered() {
-            // So that no waiter is overtaken.
+            // We must not overtake a waiter, so the queue must be empty.
             ops.push(Op::Require(Condition::Children {
                 znode: self.znodes.locks.path().clone(),
                 limit: 0,
@@ -302,7 +310,7 @@ impl<'a> PermitWaiter<'a> {
         }
         let conditions = ops.len();
         if self.waiter.has_entered() {
-            // At any version, because others may write a revocation request into the entry.
+            // Delete the entry at any version, because others may write a revocation request into it.
             ops.push(Op::Delete {
                 path: self.waiter.path().clone(),
                 version: None,
@@ -323,8 +331,9 @@ impl<'a> PermitWaiter<'a> {
             }));
         }
         if !has_marker {
-            // The token is the grant's zxid. Before 3.9, ZooKeeper returns a Stat for a setData in a multi, but not for
-            // a create. The marker is a setData. Without it, the first lease gets its data that way.
+            // The token is the grant's zxid. ZooKeeper before 3.9 returns a Stat, which contains the zxid, for a
+            // setData in a multi but not for a create. The marker is such a setData. If there is no marker, we write
+            // the first lease's data with a setData.
             ops.push(Op::SetData {
                 path: first.clone(),
                 data,
@@ -334,12 +343,14 @@ impl<'a> PermitWaiter<'a> {
         (conditions, ops)
     }
 
-    /// Decides what a refused operation means. Nothing of the grant was executed.
+    /// Decides how to continue after the store refused the operation at `index`. No operation of the grant was
+    /// executed.
     fn refused(&mut self, index: usize, why: Error, conditions: usize) -> Result<Option<Zxid>> {
         use Error::{BadVersion, NoAuth, NoNode, NotEmpty};
         if !self.waiter.has_entered() {
             return match why {
-                // The queue needs other permissions, and its error names a missing one.
+                // Join the queue instead. Joining needs other permissions than this grant, and reports an error if one
+                // is missing.
                 BadVersion { .. } | NoNode { .. } | NotEmpty { .. } | NoAuth { .. } => Ok(None),
                 why => Err(why.into()),
             };
@@ -350,20 +361,20 @@ impl<'a> PermitWaiter<'a> {
             // The number changed or was deleted, or too few permits are free. The next read stores a missing number.
             BadVersion { .. } | NotEmpty { .. } | NoNode { .. } if index < conditions => Ok(None),
             NoNode { .. } if index == leave_queue => Err(self.waiter.removed()),
-            // Another client writes the queue's znode, or we may not. The marker only saves the next waiter a list, so
-            // try again without it.
+            // Another client writes the queue's znode, or we have no permission to write it. The marker only saves the
+            // next waiter a list, so try again without it.
             BadVersion { .. } | NoAuth { .. } if index == marker && has_marker => {
                 self.waiter.forget_marker();
                 Ok(None)
             }
-            // The leases' parent, a container, was reaped. The next read shows that.
+            // The leases' parent, a container, was reaped by the server. The next read notices that.
             NoNode { .. } => Ok(None),
             why => Err(why.into()),
         }
     }
 
-    /// Finds out whether a grant with a lost reply was executed. Uses a check, which is a write and ordered behind the
-    /// grant. A read on the next connection could overtake the grant.
+    /// Finds out whether a grant with a lost reply was executed. Sends a check, which the store orders behind the grant
+    /// like a write. A read on the next connection could overtake the grant.
     async fn resolve_lost(&mut self) -> Result<Option<Zxid>> {
         let (session, first) = (self.session(), self.leases.exact_names()[0].clone());
         let asked = match self.waiter.has_entered() {
@@ -380,8 +391,8 @@ impl<'a> PermitWaiter<'a> {
                 self.leases.resolve(false);
                 return Ok(None);
             }
-            // Not granted, or granted and removed since. In the latter case other leases of the request may still
-            // exist.
+            // The grant was not executed, or the first lease was removed afterwards. In the latter case other leases of
+            // the request may still exist.
             (false, false) => {
                 self.leases.abandon();
                 let names = fresh_leases(self.znodes.leases.path(), self.wanted)?;
@@ -390,18 +401,19 @@ impl<'a> PermitWaiter<'a> {
             }
             (true, false) | (false, true) => {}
         }
-        // The grant deleted the entry, or it was removed. All leases were created together, so the first one decides.
+        // The entry was deleted, either by the grant or by another client. All leases are created together, so the
+        // first lease shows whether the grant was executed.
         let created = created_at(session, &first).await?;
         match created {
             Some(_) => self.leases.resolve(true),
-            // The claim stays unresolved, so its drop deletes any leases that exist.
+            // The claim stays unresolved, so dropping it deletes any leases that exist.
             None => return Err(self.waiter.gone(&asked)),
         }
         Ok(created)
     }
 
-    /// Confirms that the leases exist, until the session's lease is valid for long enough (invariant 6). The grant may
-    /// have used most of it.
+    /// Confirms that the leases exist, and repeats this until the session's lease is valid for long enough (invariant
+    /// 6). The grant may have used up most of the lease.
     async fn prove(&mut self, made: Zxid) -> Result<()> {
         while !self.waiter.may_grant() {
             self.waiter.renew_lease().await?;
@@ -420,8 +432,8 @@ impl<'a> PermitWaiter<'a> {
         let session = self.session();
         let token = FencingToken::new(made);
         let lease = self.waiter.granted_instead(token);
-        // There is no await from here on, so a drop finds either the claim or the guards. One guard sends the events of
-        // all, because they are lost and released together.
+        // There is no await from here on, so a drop finds either the claim or the guards. Only one guard sends the
+        // events, because all the guards are lost and released together.
         let mut events = events;
         let guards = self.leases.take().into_iter().map(|path| {
             let grant = Grant::new(path.into(), token, lease.clone());

@@ -1,17 +1,17 @@
 //! Leases: the znodes of a request's permits, whose names are chosen before they are created.
 //!
-//! The store appends no number, because a lost reply would leave the names unknown. The exception is
-//! [`local`](super::local), where no reply can be lost.
+//! We choose the full names, because if the store appended a number, we would not know the names after a lost reply. In
+//! [`local`](super::local), the store appends a number, because no reply can be lost there.
 
 use lockkeeper_store::{Error, LARGEST_REQUEST_BYTES, ZnodePath};
 
 use crate::names::{EntryId, Kind};
 
-/// Minimum size of the create of a lease, without its parent's path and its data.
+/// Minimum number of bytes to create one lease, without its parent's path and its data.
 const LEASE_BYTES: usize = 64 + "/_c_00000000-0000-4000-8000-000000000000-lease-0000000000".len();
 
-/// Refuses a count that no request can carry before paths are allocated, so that 2^32 does not exhaust the memory.
-/// Sending may still fail with the data.
+/// Refuses a count that does not fit into one request before the paths are allocated, so that a count of 2^32 does not
+/// exhaust the memory. Because of the leases' data, a smaller count may still be refused when it is sent.
 pub(super) fn check_count(parent: &ZnodePath, count: u32) -> Result<(), Error> {
     let each = LEASE_BYTES + parent.as_str().len();
     let actual = each.saturating_mul(usize::try_from(count).unwrap_or(usize::MAX));

@@ -1,4 +1,4 @@
-//! Takes a free permit of an embedded store by reference, without a request or a path.
+//! Takes a free permit in an embedded store by reference, without a request and without building a path.
 
 use lockkeeper_store::{Condition, EnqueueMode};
 
@@ -15,7 +15,8 @@ impl Semaphore {
     /// Takes a permit if the number of permits is unchanged, one is free, and no request waits. Returns `None`
     /// otherwise, or if a request is needed.
     ///
-    /// There is no await between the lease's znode and its guard, so no drop can happen in between (invariant 7).
+    /// There is no await between creating the lease's znode and building its guard, so no drop can happen in between
+    /// (invariant 7).
     #[inline(never)]
     pub(super) fn take_locally(&self, count: u32, options: &LockOptions) -> Result<Option<Permit>> {
         options.check()?;
@@ -42,7 +43,7 @@ impl Semaphore {
                 znode: leases,
                 limit: total.number - 1,
             },
-            // So that no waiter is overtaken.
+            // We must not overtake a waiter, so the queue must be empty.
             Condition::Children {
                 znode: locks,
                 limit: 0,
@@ -57,7 +58,7 @@ impl Semaphore {
         let attempt = LocalEntry::enter(&self.client, leases, kind, mode, data, false, hold)?;
         Ok(match attempt {
             LocalAttempt::Granted(permit) => Some(permit),
-            // The permit is returned if the session has ended or its lease has lapsed.
+            // If the session has ended or its lease has lapsed, the permit was returned.
             LocalAttempt::Queued(_) | LocalAttempt::Unsupported => None,
         })
     }

@@ -10,13 +10,13 @@ use crate::guard::GuardSet;
 /// The guard of one or more permits of a [`Semaphore`](crate::Semaphore). Dropping it returns the permits, like
 /// dropping a [`Guard`](crate::Guard). [`release`](Self::release) also waits for the confirmation.
 ///
-/// It is a [`GuardSet`] with one znode per permit, and has its methods. It is lost together with its session. The loss
-/// of one permit, for example by a forced removal, is the loss of all.
+/// It is a [`GuardSet`] with one znode per permit, and has its methods. It is lost together with its session. If one
+/// permit is lost, for example by a forced removal, all of them count as lost.
 ///
 /// Do not use the [`fencing_token`](GuardSet::fencing_token) to refuse writes if the semaphore has more than one
-/// permit. It has several holders at a time, so a resource that refuses older tokens would refuse current holders. The
-/// token identifies the grant, for example in the resource's logs. It is only a fencing token like a mutex's while the
-/// semaphore has a single permit.
+/// permit. Such a semaphore has several holders at a time, so a resource that refuses older tokens would refuse current
+/// holders. The token still identifies the grant, for example in the resource's logs. It is only a fencing token like a
+/// mutex's while the semaphore has a single permit.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -43,10 +43,10 @@ impl Permit {
         u32::try_from(self.leases.guards().len()).unwrap_or(u32::MAX)
     }
 
-    /// Splits off `count` permits into a separate guard. Both keep the token. Returns `None` without a change if
+    /// Splits off `count` permits into a separate guard. Both guards keep the token. Returns `None` without a change if
     /// `count` is 0 or no permit would remain. Sends nothing.
     ///
-    /// Events of the wait continue with the remaining permits.
+    /// The events of the wait continue with the permits that remain in this guard.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -63,13 +63,13 @@ impl Permit {
         Some(Self { leases })
     }
 
-    /// Returns the permits, and waits until the store has confirmed it.
+    /// Returns the permits, and waits until the store has confirmed that.
     ///
     /// Dropping the future does not stop the releases.
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) if one had been lost before, and store errors. The others are
-    /// returned anyway.
+    /// [`LockError::Lost`](crate::LockError::Lost) if a permit had been lost before, and store errors. The other
+    /// permits are returned anyway.
     pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
         self.leases.release()
     }

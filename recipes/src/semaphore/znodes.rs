@@ -16,7 +16,7 @@ use crate::path::LockPath;
 use crate::queue::{check_kind, create_above};
 use crate::retry::retry;
 
-/// Shared by all clones of a handle.
+/// The znodes of a semaphore. Shared by all clones of a handle.
 pub(super) struct Znodes {
     pub(super) root: ZnodePath,
     pub(super) locks: ZnodeHandle,
@@ -26,18 +26,18 @@ pub(super) struct Znodes {
     pub(super) permits: ZnodeHandle,
     /// The number that this handle was created with, or `None` if it uses the stored one.
     stated: Option<u32>,
-    /// True once it has been compared with the stored number. From then on the handle follows changes. Relaxed, because
-    /// comparing twice does no harm.
+    /// True once `stated` has been compared with the stored number. From then on the handle follows changes of the
+    /// stored number. Relaxed ordering is enough, because comparing twice does no harm.
     is_checked: AtomicBool,
-    /// Only a hint, which never decides whether to grant.
+    /// The number of permits as last read. It is only a hint, and never decides whether to grant.
     last_seen: Mutex<Total>,
-    /// True once the store has refused a transaction with [conditions](Self::conditions) as unknown.
+    /// True once the store has refused a transaction because it does not support [conditions](Self::conditions).
     lacks_conditions: AtomicBool,
-    /// A hint whether to ask before joining the queue.
+    /// Hint that permits are contended. A request then joins the queue without trying to take free permits first.
     is_contended: AtomicBool,
 }
 
-/// Maximum size of the number's data in the condition of a request for permits.
+/// Maximum size, in bytes, of the number's data in the condition of a request for permits.
 const MAX_NUMBER_BYTES: usize = 256;
 
 /// The total number of permits as last read, or 0 before the first read.
@@ -104,8 +104,9 @@ impl Znodes {
     }
 
     fn note_total(&self, number: u32, data: &[u8]) {
-        // Copied, because the slice may keep a whole receive buffer alive. If the data are too long, use only the
-        // number. The condition then fails, and the number is read.
+        // We copy the data, because the slice may keep a whole receive buffer alive. If the data are too long, we build
+        // them from the number. They may then differ from the stored data. In that case the condition fails, and the
+        // number is read.
         let data = match data.len() <= MAX_NUMBER_BYTES {
             true => Bytes::copy_from_slice(data),
             false => PermitsData::to_bytes(number),
@@ -133,8 +134,8 @@ impl Znodes {
         self.is_contended.store(is_contended, Ordering::Relaxed);
     }
 
-    /// Conditions for taking `wanted` of `total` permits without a read. Compares the data, because a recreated znode
-    /// may have the same version.
+    /// Returns the conditions for taking `wanted` of `total` permits without a read. They compare the data and not the
+    /// version, because a recreated znode may have the same version.
     pub(super) fn conditions(&self, wanted: u32, total: Total) -> [Condition; 2] {
         [
             Condition::Data {
@@ -168,11 +169,11 @@ impl Znodes {
     }
 
     async fn check_stated_now(&self, session: &Session) -> Result<()> {
-        // First, because a number must not be stored in another recipe's queue.
+        // Check the kind first, because a number must not be stored in another recipe's queue.
         self.check_kind(session).await?;
         let stored = self.read(session).await?.total;
         if let Some(stated) = self.stated.filter(|stated| *stated != stored) {
-            // Not marked as checked, so the next use compares again.
+            // Do not mark the number as checked, so that the next use compares again.
             let path = self.root.clone();
             return Err(LockError::PermitsMismatch {
                 path,
@@ -198,11 +199,11 @@ impl Znodes {
         }
         let data = PermitsData::to_bytes(permits);
         loop {
-            // At any version, so the last of several concurrent changes wins. A retry after a lost reply may undo
-            // another client's change.
+            // Write at any version, so that the last of several concurrent changes wins. A retry after a lost reply may
+            // undo another client's change.
             match retry(|| session.set_data(self.permits.path(), data.clone(), None)).await {
                 Ok(_) => break,
-                // If another client stores its number first, overwrite it.
+                // If another client stores its number before us, the next round overwrites it.
                 Err(Error::NoNode { .. }) => self.store_first(session, permits).await?,
                 Err(error) => return Err(error.into()),
             }
@@ -217,17 +218,19 @@ impl Znodes {
             let data = PermitsData::to_bytes(permits);
             let mode = CreateMode::Persistent;
             match retry(|| session.create(self.permits.path(), data.clone(), mode)).await {
-                // The number is ours, or another client was faster.
+                // The stored number is ours, or another client stored its number first.
                 Ok(_) | Err(Error::NodeExists { .. }) => return Ok(()),
                 Err(Error::NoNode { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
-            // A container, so that nothing remains of an unused semaphore once its number is deleted.
+            // Create the parent as a container, so that nothing remains of an unused semaphore once its number is
+            // deleted.
             create_above(session, &self.root, CreateMode::Container).await?;
         }
     }
 
-    /// Leases are counted by their parent's Stat, so the size of the answer does not depend on waiters or holders.
+    /// Returns the reads for the supply. Leases are counted by their parent's Stat, so the size of the answer does not
+    /// depend on the number of waiters or holders.
     pub(super) fn reads(&self) -> Vec<ReadOp> {
         [self.permits.path(), self.leases.path()]
             .map(|path| ReadOp::GetData(path.clone()))
@@ -290,7 +293,7 @@ impl Znodes {
         Ok(Some(Supply {
             total,
             version,
-            // No server returns a negative count.
+            // No server returns a negative number of children.
             held: u32::try_from(held).unwrap_or(0),
             has_leases,
         }))
@@ -305,8 +308,8 @@ impl Znodes {
         })
     }
 
-    /// Returns true if one read shows enough free permits and an empty queue. Children that are not contenders may fail
-    /// a try, but it never overtakes a waiter.
+    /// Returns true if one read shows enough free permits and an empty queue. Children of the queue that are not
+    /// contenders can make it return false, but a try never overtakes a waiter.
     pub(super) async fn looks_free(&self, session: &Session, count: u32) -> Result<bool> {
         let (supply, queue) = self.read_with(session, Some(self.locks.path())).await?;
         self.check_total(count, supply.total)?;

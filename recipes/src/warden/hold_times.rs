@@ -1,7 +1,8 @@
-//! [`HoldTimes`]: the holders of one lock, and how long each has been seen. Without I/O or a clock.
+//! [`HoldTimes`]: the holders of one lock, and how long each has been seen. It does no I/O and reads no clock.
 //!
-//! A time starts when a holder is first seen, or first seen after a sign of life, which is always later than the event
-//! itself. So no time is too long, and no holder is reported or removed early.
+//! The time of a holder starts when the warden first sees the holder, and restarts when the warden sees a sign of life.
+//! The warden always sees an event after it happened. So the measured times are never too long, and no holder is
+//! reported or removed early.
 
 use std::time::Duration;
 
@@ -18,13 +19,13 @@ pub(crate) struct HoldTimes(Vec<HoldTime>);
 #[derive(Debug)]
 struct HoldTime {
     entry: QueueEntry,
-    /// When it was first seen as a holder, or first seen after its last sign of life.
+    /// Time at which it was first seen as a holder, or first seen after its last sign of life.
     since: BootInstant,
     reported: Vec<OverdueLevel>,
 }
 
 impl HoldTimes {
-    /// Replaces the holders by the ones read just before `now`. Known holders keep their times.
+    /// Replaces the holders with the ones that were read just before `now`. Known holders keep their times.
     pub(crate) fn update(&mut self, holders: Vec<QueueEntry>, now: BootInstant) {
         let mut before = std::mem::take(&mut self.0);
         self.0 = holders
@@ -80,7 +81,7 @@ impl HoldTimes {
         self.0.iter().filter_map(highest).collect()
     }
 
-    /// Returns the holders that have become overdue since the last call, once per level.
+    /// Returns each holder that has reached a new level since the last call.
     pub(crate) fn newly_overdue(&mut self, lock: &ZnodePath, now: BootInstant) -> Vec<Overdue> {
         let mut newly_overdue = Vec::new();
         for seen in &mut self.0 {
@@ -113,7 +114,8 @@ impl HoldTimes {
     }
 }
 
-/// Permits of one grant share a token, and a path may be reused by a new znode, so both must be equal.
+/// Returns true if two entries are the same holder. We compare both fields, because permits of one grant share a token,
+/// and a new znode may reuse a path.
 pub(crate) fn is_same(one: &QueueEntry, other: &QueueEntry) -> bool {
     one.fencing_token == other.fencing_token && one.path == other.path
 }
@@ -129,7 +131,7 @@ impl HoldTime {
 
     fn seen_again(self, mut entry: QueueEntry, now: BootInstant) -> Self {
         let is_silent = self.is_silent_until(&entry);
-        // Curator's request has replaced the data, but the durations from before still count.
+        // Curator's request has replaced the metadata. The durations that the holder declared before still apply.
         if entry.metadata.is_none() && entry.data == CURATORS_REQUEST {
             entry.metadata = self.entry.metadata;
         }
@@ -139,14 +141,15 @@ impl HoldTime {
         Self { entry, ..self }
     }
 
-    /// Returns true if only revocation requests were written since. Other clients write them, so they must not keep a
-    /// dead holder alive.
+    /// Returns true if only revocation requests were written since `self` was read. Other clients write these requests,
+    /// so they must not keep a dead holder alive.
     fn is_silent_until(&self, now: &QueueEntry) -> bool {
         if now.version == self.entry.version {
             return true;
         }
         if now.data == CURATORS_REQUEST {
-            // This request overwrites all data. The version shows whether a `keep_alive` was written before it.
+            // Curator's request overwrites all data. The version shows whether the holder wrote a `keep_alive` before
+            // the request.
             return now.version == self.entry.version.wrapping_add(1);
         }
         let rest = |entry: &QueueEntry| {
@@ -311,11 +314,11 @@ mod tests {
         seen.update(vec![entry(4, STATED)], at(100));
         seen.update(vec![entry(5, CURATORS_REQUEST)], at(105));
         assert_eq!(levels(&seen, 110), [OverdueLevel::Alert]);
-        // Two writes, of which the first may have been a sign of life.
+        // The entry was written twice. The first write may have been a sign of life.
         seen.update(vec![entry(7, CURATORS_REQUEST)], at(106));
         assert_eq!(levels(&seen, 115), []);
         assert_eq!(levels(&seen, 116), [OverdueLevel::Alert]);
-        // If it is first seen like this, nothing is known about it.
+        // If the first read of an entry already shows Curator's request, the warden does not know its durations.
         seen.clear();
         seen.update(vec![entry(7, CURATORS_REQUEST)], at(200));
         assert_eq!(seen.next_due(), None);

@@ -1,7 +1,7 @@
 //! [`LockWatcher`]: a warden's loop over one lock: read the holders, report, remove, wait.
 //!
-//! An overdue holder is read again after its time has passed, reported, and only then removed, at the version that was
-//! read. So a holder that gave a sign of life in time is never removed, whichever reply is lost (test
+//! When the time of a holder has passed, we read the holder again, report it, and only then remove it, at the version
+//! that was read. So a holder that gave a sign of life in time is never removed, whichever reply is lost (test
 //! `no_seed_removes_a_holder_too_early_or_never`).
 
 use std::future::{Future, poll_fn};
@@ -35,11 +35,12 @@ pub(super) struct LockWatcher {
 
 struct Look {
     holders: Vec<QueueEntry>,
-    /// Watchers that fire when another contender may hold, or a holder writes.
+    /// Watchers that fire when another contender may hold the lock, or when a holder writes its data.
     watchers: Vec<Watcher>,
 }
 
-/// Pause after failing to open a session, because a refused connection fails immediately.
+/// Pause after failing to open a session. Without it the loop would be busy, because a refused connection fails
+/// immediately.
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) trait Watch: Send + 'static {
@@ -52,7 +53,7 @@ pub(super) trait Watch: Send + 'static {
 
     fn clear(&self);
 
-    /// Watches in one session. Returns the error that ends it.
+    /// Watches in one session. Returns the error that ended the watch.
     fn watch_in(&mut self, session: &Session) -> impl Future<Output = Error> + Send;
 }
 
@@ -99,16 +100,17 @@ impl Watch for LockWatcher {
         self.hold_times.lock().clear();
     }
 
-    /// Reads the holders at each change, and when one becomes overdue. So a report is always based on a later read,
-    /// which would have shown a sign of life.
+    /// Reads the holders at each change, and when a holder becomes overdue. So a report is always based on a read after
+    /// the holder became overdue, which would have shown a sign of life.
     async fn watch_in(&mut self, session: &Session) -> Error {
         loop {
-            // Before the read, because watches may not survive a later reconnection, which must then end the wait
-            // below.
+            // Read the number of the connection before the holders. If the client reconnects afterwards, the watches
+            // may be lost, and the wait below must end.
             let connection = session.status().connection();
             let look = match look(session, &self.path).await {
                 Ok(Some(look)) => look,
-                // Not a busy loop, because the next read waits for a connection or sees the departure.
+                // This is not a busy loop, because the next read waits for a connection, or no longer finds the entry
+                // that left.
                 Ok(None) | Err(Error::ConnectionLoss) => continue,
                 Err(error) => return error,
             };
@@ -141,19 +143,19 @@ impl LockWatcher {
         let path = &self.path;
         let mut removed = std::mem::take(&mut self.unanswered);
         removed.retain(|entry| !holders.iter().any(|holder| is_same(holder, entry)));
-        // After the reply, so that no holder's time starts too early.
+        // Take the time after the reply, so that no holder's time starts too early.
         let now = self.client.clock().now();
         let mut hold_times = self.hold_times.lock();
         hold_times.update(holders, now);
         let newly_overdue = hold_times.newly_overdue(path, now);
         drop(hold_times);
-        // After the update, so that `Warden::overdue` agrees with a received report.
+        // Report after the update, so that `Warden::overdue` agrees with a report that the user has received.
         report(&self.reporter, path, removed, newly_overdue);
         now
     }
 
-    /// Deletes the holders that were overdue at `now`, the time of the last report. A later time could remove one that
-    /// was not reported.
+    /// Deletes the holders that were overdue at `now`, the time of the last report. With a later time, we could delete
+    /// a holder that was not reported.
     async fn remove_overdue_holders(
         &mut self,
         session: &Session,
@@ -168,14 +170,14 @@ impl LockWatcher {
             any = true;
             match removal.remove(session, &entry).await? {
                 Removed::Done => {
-                    // Before the report, as in `report`.
+                    // Update the times before the report, as in `report`.
                     self.hold_times.lock().remove(&entry);
                     let path = self.path.clone();
                     self.reporter.send(WardenReport::Removed { path, entry });
                 }
-                // It wrote or left. The next read shows which.
+                // The holder has written its data or left. The next read shows which.
                 Removed::Refused => {}
-                // Reported once a read shows that it is gone, so that one removal has one report.
+                // Report it once a read shows that the entry is gone, so that there is one report per removal.
                 Removed::Unanswered => self.unanswered.push(entry),
                 Removed::Forbidden => {
                     super::removal_ended(&self.path);
@@ -187,7 +189,7 @@ impl LockWatcher {
     }
 }
 
-/// Reads the holders, and arms the watches. Returns `None` if one left in between.
+/// Reads the holders, and arms the watches. Returns `None` if a holder left in between.
 async fn look(session: &Session, path: &ZnodePath) -> Result<Option<Look>, Error> {
     let mut not_ephemeral = Vec::new();
     loop {
@@ -201,7 +203,7 @@ async fn look(session: &Session, path: &ZnodePath) -> Result<Option<Look>, Error
 
 enum Seen {
     Holders(Look),
-    /// A persistent znode with a contender's name, which holds nothing and never leaves.
+    /// A persistent znode with a contender's name. It does not hold the lock and never leaves.
     NotEphemeral(ZnodePath),
     Left,
 }
@@ -226,17 +228,18 @@ async fn look_past(
         holders: Vec::new(),
         watchers: Vec::new(),
     };
-    // A single exclusive holder has its own watch, and no other contender can hold before it leaves. So we do not watch
-    // the list, and contenders that join cost nothing.
+    // A single exclusive holder has its own watch, and no other contender can hold the lock before that holder leaves.
+    // So we do not watch the list, and contenders that join cost nothing.
     let found = if is_alone {
         found
     } else {
-        // Use the list read with the watch. A change since the first list would fire nothing.
+        // Use the list that was read with the watch. A change between the first list and this one does not fire the
+        // watch.
         let (names, watcher) = watch_names(session, &queue).await?;
         look.watchers.push(watcher);
         holders(&names)?
     };
-    // All are sent before the first is awaited, which takes one round trip.
+    // Send all reads before awaiting the first, so that they take one round trip.
     let reads: Vec<_> = found.iter().map(|path| session.watch_data(path)).collect();
     for (path, read) in found.into_iter().zip(reads) {
         let (data, stat, watcher) = match read.await {

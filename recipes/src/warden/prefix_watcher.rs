@@ -1,6 +1,6 @@
 //! [`PrefixWatcher`]: a warden's loop over all locks below a prefix.
 //!
-//! [`Changes`] says which locks to read again, and [`Walk`] reads them together. Only locks whose holders declare
+//! [`Changes`] returns the locks to read again, and [`Walk`] reads them together. Only locks whose holders declare
 //! durations are remembered, so an idle lock costs no memory, task, watch or request. As for a single lock, an overdue
 //! holder is read again after its time has passed, reported, and only then removed, at the version that was read.
 
@@ -20,7 +20,8 @@ use crate::observe::QueueEntry;
 use crate::select::{Either, select};
 use crate::stream::LossySender;
 
-/// Beyond this, unreadable znodes are reported again, because entries always have new names.
+/// Maximum number of unreadable znodes to remember. Entries always have new names, so we forget all at this limit and
+/// report them again.
 const MAX_UNREADABLE: usize = 1_024;
 
 pub(super) struct PrefixWatcher {
@@ -29,16 +30,16 @@ pub(super) struct PrefixWatcher {
     pub(super) times: Arc<Mutex<PrefixTimes>>,
     pub(super) reporter: LossySender<WardenReport>,
     pub(super) removal: Option<Removal>,
-    /// Holders whose delete was sent but not answered, by lock.
+    /// Holders, grouped by lock, whose delete was sent but not answered.
     pub(super) unanswered: BTreeMap<ZnodePath, Vec<QueueEntry>>,
     pub(super) unreadable: BTreeSet<ZnodePath>,
 }
 
-/// Only locks whose holders declare durations.
+/// The holders' times for all locks whose holders declare durations.
 #[derive(Debug, Default)]
 pub(super) struct PrefixTimes {
     locks: BTreeMap<ZnodePath, LockTimes>,
-    /// Locks ordered by when their next holder becomes overdue.
+    /// Locks ordered by the time at which their next holder becomes overdue.
     due: BTreeSet<(BootInstant, ZnodePath)>,
 }
 
@@ -69,7 +70,7 @@ impl PrefixTimes {
         }
     }
 
-    /// Replaces the holders of a lock. Returns the newly overdue ones, and the removable ones.
+    /// Replaces the holders of a lock. Returns the newly overdue holders, and the holders that may be removed.
     fn update(
         &mut self,
         lock: &ZnodePath,
@@ -100,7 +101,7 @@ impl PrefixTimes {
         }
     }
 
-    /// Updates when a lock is due, and forgets it if nothing is left to time.
+    /// Updates the time at which a lock is due. Removes the lock if none of its holders needs a time.
     fn schedule(&mut self, lock: &ZnodePath) {
         let Some(times) = self.locks.get_mut(lock) else {
             return;
@@ -182,7 +183,7 @@ impl PrefixWatcher {
     ) -> Result<(), Error> {
         let prefix = self.prefix.clone();
         let mut walk = Walk::new(session, &prefix);
-        // Known locks that have no holder if the walk does not find them.
+        // Known locks that the walk has not found yet. Those that remain at its end have no holder.
         let mut unseen: BTreeSet<ZnodePath>;
         match changes.take() {
             None => {
@@ -225,7 +226,7 @@ impl PrefixWatcher {
     ) -> Result<(), Error> {
         let mut removed = self.unanswered.remove(lock).unwrap_or_default();
         removed.retain(|entry| !holders.iter().any(|holder| is_same(holder, entry)));
-        // After the reply, so that no holder's time starts too early.
+        // Take the time after the reply, so that no holder's time starts too early.
         let now = self.client.clock().now();
         let (newly_overdue, removable) = {
             let mut times = self.times.lock();
@@ -238,7 +239,8 @@ impl PrefixWatcher {
             };
             match changes.during(removal.remove(session, &holder)).await?? {
                 Removed::Done => {
-                    // Before the report, so that `Warden::overdue` agrees with a received report.
+                    // Update the times before the report, so that `Warden::overdue` agrees with a report that the user
+                    // has received.
                     self.times.lock().remove(lock, &holder);
                     let path = lock.clone();
                     let entry = holder;
@@ -255,7 +257,7 @@ impl PrefixWatcher {
                     break;
                 }
             }
-            // Read it again, because the next contender may hold now, or the holder wrote.
+            // Read the lock again, because the next contender may hold it now, or the holder has written its data.
             changes.add(lock);
         }
         Ok(())

@@ -6,7 +6,7 @@ use crate::observe::QueueEntry;
 
 #[derive(Clone, Debug)]
 pub(super) struct Removal {
-    /// Entry that must exist at each removal: the warden's own lock.
+    /// The warden's own entry, which must exist at each removal.
     pub(super) only_while: Option<ZnodePath>,
 }
 
@@ -15,14 +15,14 @@ pub(super) enum Removed {
     Done,
     /// The holder has written or left since it was read.
     Refused,
-    /// The reply was lost. The next read shows whether it is gone.
+    /// The reply was lost. The next read shows whether the holder is gone.
     Unanswered,
     /// The entry that must exist is gone, so nothing may be removed any more.
     Forbidden,
 }
 
 impl Removal {
-    /// Deletes a holder at the version that was read, so the store refuses after a sign of life.
+    /// Deletes a holder at the version that was read, so that the store refuses the delete after a sign of life.
     pub(super) async fn remove(
         &self,
         session: &Session,
@@ -31,8 +31,8 @@ impl Removal {
         let (path, version) = (holder.path.clone(), Some(holder.version));
         let deleted = match &self.only_while {
             None => session.delete(&path, version).await,
-            // One transaction with the check. A warden that was paused and has lost its lock must not remove alongside
-            // its successor.
+            // Delete the holder and check our own entry in one transaction. A warden that was paused and has lost its
+            // lock must not remove holders while its successor does.
             Some(own) => {
                 let check = Op::Check {
                     path: own.clone(),

@@ -1,4 +1,4 @@
-//! [`Overdue`] holders, and the stream of [`WardenReport`]s.
+//! [`Overdue`] holders, and [`WardenReports`], the stream of [`WardenReport`]s.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,15 +9,16 @@ use crate::metadata::LockMetadata;
 use crate::observe::QueueEntry;
 use crate::stream::{Lossy, LossySender, named_stream};
 
-/// How overdue a holder is: the last of its declared durations that has passed.
+/// How long a holder has been overdue. A holder may declare a duration for each level, and its level is the last one
+/// whose duration has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum OverdueLevel {
-    /// [`expected_hold`](crate::LockOptions::expected_hold): longer than it expected.
+    /// [`expected_hold`](crate::LockOptions::expected_hold) has passed. The hold is longer than the holder expected.
     Expected,
-    /// [`alert_after`](crate::LockOptions::alert_after): worth an alarm.
+    /// [`alert_after`](crate::LockOptions::alert_after) has passed. The hold should raise an alert.
     Alert,
-    /// [`auto_unlock_after`](crate::LockOptions::auto_unlock_after): it may be removed.
+    /// [`auto_unlock_after`](crate::LockOptions::auto_unlock_after) has passed. The warden may remove the holder.
     AutoUnlock,
 }
 
@@ -51,24 +52,24 @@ impl fmt::Display for OverdueLevel {
     }
 }
 
-/// Statistics of a warden, as last read. See [`Warden::stats`](crate::Warden::stats).
+/// Statistics of a warden, based on its last reads. See [`Warden::stats`](crate::Warden::stats).
 ///
-/// They cover the locks that the warden times. Below a prefix these are only the locks with a holder that declares a
-/// duration.
+/// The statistics cover the locks that the warden times. Below a prefix these are only the locks with a holder that
+/// declares a duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WardenStats {
-    /// Locks with a holder.
+    /// Number of locks with a holder.
     pub locks: usize,
-    /// Holders, overdue or not. For semaphores the holders of permits.
+    /// Number of holders, overdue or not. For semaphores, the number of held permits.
     pub holders: usize,
-    /// Waiters for locks below prefixes. For separately watched locks, waiters are not read.
+    /// Number of waiters for locks below prefixes. Waiters for separately watched locks are not read and not counted.
     pub waiters: usize,
-    /// Holders whose highest level is [`Expected`](OverdueLevel::Expected).
+    /// Number of holders whose highest level is [`Expected`](OverdueLevel::Expected).
     pub overdue_expected: usize,
-    /// Holders whose highest level is [`Alert`](OverdueLevel::Alert).
+    /// Number of holders whose highest level is [`Alert`](OverdueLevel::Alert).
     pub overdue_alert: usize,
-    /// Holders whose highest level is [`AutoUnlock`](OverdueLevel::AutoUnlock).
+    /// Number of holders whose highest level is [`AutoUnlock`](OverdueLevel::AutoUnlock).
     pub overdue_auto_unlock: usize,
     /// The longest time that a holder was seen without a sign of life.
     pub longest_hold: Duration,
@@ -78,13 +79,14 @@ pub struct WardenStats {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Overdue {
-    /// The lock.
+    /// Path of the lock.
     pub path: ZnodePath,
-    /// The holder's entry. If Curator's `Revoker` has overwritten its metadata, contains the last known.
+    /// The holder's entry. If Curator's `Revoker` has overwritten its metadata, this field contains the last known
+    /// metadata.
     pub entry: QueueEntry,
     /// The level reached.
     pub level: OverdueLevel,
-    /// How long the warden has seen it hold without a sign of life. It may have held longer.
+    /// How long the warden has seen the holder without a sign of life. The holder may have held for longer.
     pub seen_for: Duration,
     /// Excess over the declared duration of this level.
     pub over_by: Duration,
@@ -110,20 +112,21 @@ impl fmt::Display for Overdue {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum WardenReport {
-    /// A holder is overdue. Reported once per level, and again after a sign of life.
+    /// A holder is overdue. The warden reports this once per level, and reports it again if the holder becomes overdue
+    /// after a sign of life.
     Overdue(Overdue),
-    /// The warden has removed the holder. If the reply to its delete was lost, the holder may have left on its own.
+    /// The warden has removed the holder. If the reply to the delete was lost, the holder may have left on its own.
     Removed {
-        /// The lock.
+        /// Path of the lock.
         path: ZnodePath,
         /// The entry that was deleted.
         entry: QueueEntry,
     },
     /// The store refused a request, and the lock is no longer watched.
     Failed {
-        /// The lock.
+        /// Path of the lock.
         path: ZnodePath,
-        /// The error.
+        /// The store's error.
         error: Error,
     },
     /// The reader was too slow, and reports were dropped.
@@ -163,8 +166,8 @@ impl Lossy for WardenReport {
 }
 
 named_stream! {
-    /// Stream of a warden's reports, which ends with the warden. A slow reader never slows down the warden. If 1,024
-    /// reports are unread, new ones are dropped and counted ([`Missed`](WardenReport::Missed)).
+    /// Stream of a warden's reports, which ends with the warden. A slow reader never slows down the warden. While 1,024
+    /// reports are unread, new reports are dropped and counted ([`Missed`](WardenReport::Missed)).
     WardenReports of WardenReport;
     /// Waits for the next report. Returns `None` when the warden has ended.
     ///
