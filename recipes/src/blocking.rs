@@ -1,8 +1,9 @@
 //! The recipes for threads without async. Each call blocks its thread until it is done.
 //!
 //! Blocking and async callers can contend for the same path, also within one program. Each type has the same methods
-//! with the same fairness, tokens, options and errors, except for `protect`, because a blocking call cannot be stopped.
-//! [`Election::run`] takes a closure, which has to check for a loss itself. No async runtime is needed.
+//! with the same fairness, tokens, options and errors. Only `protect` is missing, because a blocking call cannot be
+//! stopped. For the same reason, the closure that [`Election::run`] calls has to check for a loss itself. No async
+//! runtime is needed.
 //!
 //! # In a program with a tokio runtime
 //!
@@ -10,9 +11,10 @@
 //! [`spawn_blocking`](https://docs.rs/tokio/latest/tokio/task/fn.spawn_blocking.html) and
 //! [`block_in_place`](https://docs.rs/tokio/latest/tokio/task/fn.block_in_place.html).
 //!
-//! Inside an async task, where it would block other tasks, a call **panics** like tokio's `blocking_recv`. Nothing has
-//! been sent at that point, except for a [`release`](BlockingGuard::release) and the conversions of a read-write lock,
-//! which send first. Use the async types there. Other executors cannot be detected, so on them a call always blocks.
+//! Inside an async task, a call would block other tasks. There it **panics**, like tokio's `blocking_recv`, so use the
+//! async types in async tasks. Nothing has been sent when a call panics, except that a
+//! [`release`](BlockingGuard::release) and the conversions of a read-write lock send their request first. Executors
+//! other than tokio cannot be detected, so on them a call always blocks.
 //!
 //! You can drop a guard anywhere. See [`Guard`](crate::Guard).
 //!
@@ -82,8 +84,8 @@ fn wait<T, E: Into<LockError>>(future: impl Future<Output = Result<T, E>>) -> Re
 #[track_caller]
 fn block_on<F: Future>(future: F) -> F::Output {
     if tokio::runtime::Handle::try_current().is_ok() {
-        // Only tokio knows whether this thread is driving tasks or is inside `spawn_blocking` or `block_in_place`. Its
-        // blocking calls panic in the former case. This lock is free, so the call has no other effect.
+        // Only tokio knows whether this thread is driving tasks or is inside `spawn_blocking` or `block_in_place`.
+        // tokio's own blocking calls panic in the former case. This mutex is free, so the call has no other effect.
         let free = tokio::sync::Mutex::new(());
         drop(free.blocking_lock());
     }

@@ -1,7 +1,8 @@
 //! Locks of several mutexes: [`lock_all`], [`try_lock_all`], [`lock_each`], [`try_lock_many`].
 //!
-//! One multi joins all queues. Any two callers therefore have the same order in all queues that they share, and cannot
-//! wait for each other in a cycle. [`multi_lock`] checks a call and has its deadline, and [`batch`] joins the queues.
+//! One multi joins all queues, so any two callers have the same order in all queues that they share, and cannot wait
+//! for each other in a cycle. [`multi_lock`] checks the arguments and holds the deadline of a call, and [`batch`] joins
+//! the queues.
 
 mod all;
 mod batch;

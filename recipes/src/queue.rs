@@ -1,9 +1,9 @@
-//! The queue shared by all recipes. Each contender has one ephemeral sequential znode, and they are ordered by their
-//! numbers.
+//! The queue shared by all recipes. Each contender has one ephemeral sequential znode. The order of the queue is the
+//! order of the numbers in their names.
 //!
 //! Start reading at [`wait`], the loop that takes a lock. It uses [`claim`] (a create that leaves nothing behind),
-//! [`list`] and [`order`] (find the blocker by name, if the store has no index), [`sleep`] and [`grant`]. A recipe only
-//! adds which entries block which ([`Kind::blockers`]).
+//! [`list`] and [`order`] (which find the blocker by name if the store has no index), [`sleep`] and [`grant`]. A recipe
+//! only defines which entries block which other entries ([`Kind::blockers`]).
 
 mod claim;
 mod cleanup;
@@ -49,31 +49,31 @@ pub(crate) enum Step {
     Behind(Blocker),
     /// The store returned the names of all children, which still have to be ordered.
     Listed(Vec<String>),
-    /// The index returned a znode that is not a contender, so list all children.
+    /// The index returned a znode that is not a contender, so we must list all children.
     ListAll,
-    /// Our entry is missing in a list, because the server lags behind the create or the entry was removed.
+    /// Our entry is missing in a list. Either the server lags behind the create, or the entry was removed.
     Unlisted,
     Gone,
-    /// Nothing is known, so ask the store again.
+    /// What we know may be outdated, so we must ask the store again.
     Recheck,
 }
 
 /// The nearest entry that blocks the waiter, which is the one it watches.
 pub(crate) struct Blocker {
     by: ZnodePath,
-    /// `None` if the entry is already gone.
+    /// `None` if the entry has already left.
     watcher: Option<Watcher>,
     /// Number of all contenders ahead, if known, including those that do not block.
     count: Option<usize>,
     source: Source,
 }
 
-/// How we know that an entry blocks. It decides what its deletion proves.
+/// How we know that an entry blocks. This decides what we can conclude from the deletion of that entry.
 #[derive(Clone, Copy)]
 enum Source {
-    /// The store's index. Its deletion event also says whether another entry blocks.
+    /// The store's index. Its deletion event also contains whether another entry blocks.
     Index,
-    /// A list of names. It shows the next blocker after a deletion if the contender is traceable, which means that we
-    /// know all names that it may get in a conversion.
+    /// A list of names. After a deletion, this list shows the next blocker if the deleted contender is traceable.
+    /// Traceable means that we know all names that the contender may get in a conversion.
     List { is_traceable: bool },
 }

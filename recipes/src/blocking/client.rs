@@ -49,8 +49,8 @@ where
 pub struct Client(crate::Client);
 
 impl Client {
-    /// Closes the session for good. This releases all its locks immediately, and calls that wait in other threads
-    /// return [`SessionClosed`](Error::SessionClosed).
+    /// Closes the session for good. This releases all locks of the session immediately. Calls that wait in other
+    /// threads return [`SessionClosed`](Error::SessionClosed).
     ///
     /// # Errors
     /// Same as [`Client::close`](crate::Client::close).
@@ -59,7 +59,7 @@ impl Client {
         wait(self.0.close())
     }
 
-    /// Returns the async client, which types that never wait, such as a [`Warden`](crate::Warden), also take.
+    /// Returns the async client. Types that never wait, such as a [`Warden`](crate::Warden), also take this client.
     pub fn as_async(&self) -> &crate::Client {
         &self.0
     }

@@ -44,8 +44,8 @@ impl Election {
     }
 
     /// Leads whenever it can until the work is done. Campaigns, calls `work` with the leadership, and campaigns again
-    /// if the leadership was lost before `work` returned, in a new session if necessary. When `work` returns and the
-    /// leadership is still held, resigns, waits for the store to confirm, and returns the output.
+    /// if the leadership was lost before `work` returned, in a new session if necessary. If the leadership is still
+    /// held when `work` returns, resigns, waits until the store has confirmed that, and returns the output of `work`.
     ///
     /// **A loss does not stop `work`**, because it runs in this thread. It must check
     /// [`is_held`](BlockingGuard::is_held) between its steps and return after a loss. A second thread can wait in
@@ -55,7 +55,7 @@ impl Election {
     /// again in the next term.
     ///
     /// When `run` returns or starts the next campaign, all shares of the leadership are lost. Failed campaigns are
-    /// retried and candidates alternate as in the async [`Election::run`](crate::Election::run).
+    /// retried, and candidates alternate, as in the async [`Election::run`](crate::Election::run).
     ///
     /// ```
     /// use lockkeeper::blocking::{self, Election};
@@ -125,7 +125,7 @@ impl Election {
         let mut campaigns = Campaigns::new(&self.0, data, options);
         loop {
             let leadership = wait(campaigns.win())?;
-            // Dropping the term resigns, also when a panic in the work unwinds.
+            // Dropping the term resigns, also when the work panics and its panic unwinds this function.
             let term = Term::new(BlockingGuard(leadership));
             let output = work(term.share());
             if block_on(term.finish()) {

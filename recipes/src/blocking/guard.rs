@@ -67,7 +67,8 @@ impl<G: LockGuard> BlockingGuard<G> {
         block_on(self.0.lost())
     }
 
-    /// Blocks until the lock is lost, for at most `timeout`. Returns `None` if it is still held then.
+    /// Blocks until the lock is lost, for at most `timeout`. Returns `None` if the lock is still held after the
+    /// timeout.
     ///
     /// # Panics
     /// Same as [`lost`](Self::lost).
@@ -85,7 +86,7 @@ impl<G: LockGuard> BlockingGuard<G> {
     /// ```
     #[track_caller]
     pub fn lost_timeout(&self, timeout: Duration) -> Option<LostReason> {
-        // The session's clock lets a test control this in virtual time.
+        // Use the session's clock, so that a test can control this timeout in virtual time.
         let timeout = self.0.session().clock().sleep(timeout);
         match block_on(select(self.0.lost(), timeout)) {
             Either::Left(reason) => Some(reason),
@@ -129,7 +130,7 @@ impl<G: LockGuard> BlockingGuard<G> {
         wait(self.0.keep_alive())
     }
 
-    /// Returns the holder's metadata. See [`Guard::metadata`](crate::Guard::metadata).
+    /// Returns the metadata in the holder's entry. See [`Guard::metadata`](crate::Guard::metadata).
     pub fn metadata(&self) -> LockMetadata {
         self.0.metadata()
     }
@@ -229,12 +230,12 @@ impl Permit {
 }
 
 impl MultiGuard {
-    /// Returns the locks, in the order named.
+    /// Returns the locks in the order in which the caller named them.
     pub fn keys(&self) -> impl Iterator<Item = &LockPath> {
         self.0.keys()
     }
 
-    /// Splits the guard so that the locks can be released one by one.
+    /// Splits the guard into one guard per lock, so that the locks can be released one by one.
     pub fn into_guards(self) -> Vec<(LockPath, Guard)> {
         self.0.into_guards().blocking()
     }

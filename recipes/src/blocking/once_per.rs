@@ -30,7 +30,7 @@ use crate::token::FencingToken;
 #[derive(Clone, Debug)]
 pub struct OncePer(crate::OncePer);
 
-/// Answer to a process that wants to run a job.
+/// Result of asking to run a job. See [`Attempt`](crate::Attempt).
 pub type Attempt = crate::Attempt<Run>;
 
 /// A run of a job. See [`Run`](crate::Run).

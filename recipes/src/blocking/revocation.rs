@@ -30,7 +30,7 @@ impl Revoker {
         Self(crate::Revoker::new(client.as_async()))
     }
 
-    /// Sets the name that requests carry.
+    /// Sets the name of the revoker, which the holder finds in the request.
     #[must_use]
     pub fn by(self, name: impl Into<String>) -> Self {
         Self(self.0.by(name))

@@ -1,4 +1,4 @@
-//! [`Leader`]: the leader of an election as seen from outside, and how it is found.
+//! [`Leader`]: the leader of an election as observers see it, and how we find the leader.
 
 use bytes::Bytes;
 use lockkeeper_store::{Error, Session, SessionId, Stat, Watcher, ZnodePath};
@@ -11,19 +11,20 @@ use crate::names::Kind;
 use crate::queue::{check_kind, contenders, first_ephemeral};
 use crate::token::FencingToken;
 
-/// The leader of an election as seen from outside.
+/// The leader of an election as observers see it.
 ///
-/// It may not know yet that it leads, or that it has lost. Its rights at a resource depend only on the
-/// [`epoch`](Self::epoch), which the resource checks.
+/// The leader may not know yet that it leads, or that it has lost the leadership. Whether a resource should accept its
+/// writes depends only on the [`epoch`](Self::epoch), which the resource checks.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// The number of its term, which is its fencing token. Greater than the epoch of every earlier leader.
+    /// The epoch of the leader's term, which is its fencing token. It is greater than the epoch of every earlier
+    /// leader.
     pub epoch: FencingToken,
-    /// Data of its campaign, or data that it has set since. `None` if another library wrote its znode (see
-    /// [`raw`](Self::raw)).
+    /// Data that the leader passed to its campaign, or has set since then. `None` if another library wrote its znode
+    /// (see [`raw`](Self::raw)).
     pub data: Option<String>,
-    /// All metadata of its entry. `None` if another library wrote it.
+    /// All metadata of its entry. `None` if another library wrote the entry.
     pub metadata: Option<LockMetadata>,
     /// The data of its znode, unparsed. Curator's `LeaderLatch` writes the participant's id there.
     pub raw: Bytes,
@@ -49,7 +50,7 @@ impl Leader {
         }
     }
 
-    /// Ignores other metadata, so a `keep_alive` is not a change of the leader.
+    /// Compares only the leader's own data. A `keep_alive` changes other metadata, and is not a change of the leader.
     pub(super) fn has_same_data(&self, other: &Self) -> bool {
         match (&self.data, &other.data) {
             (None, None) => self.raw == other.raw,
@@ -92,13 +93,13 @@ impl Election {
     }
 }
 
-/// The candidates as last listed. New ones queue behind them, so the first that still exists leads, and a change of
-/// leader needs no new list.
+/// The candidates as last listed. New candidates queue behind them, so the first listed candidate that still exists is
+/// the leader. After a change of leader we need no new list.
 #[derive(Default)]
 pub(super) struct Candidates {
-    /// In reverse order, so that the head can be popped.
+    /// Names in reverse order, so that we can pop the head.
     names: Vec<String>,
-    /// Number of candidates found missing in a row.
+    /// Number of candidates in a row that were found missing.
     gone: usize,
 }
 
@@ -110,11 +111,12 @@ pub(super) enum Head {
     Unknown,
 }
 
-/// Missing candidates in a row after which we list again, because a list then costs less than one read each.
+/// Number of missing candidates in a row after which we list the candidates again. At this point a list costs less than
+/// one read for each further missing candidate.
 const MAX_GONE: usize = 8;
 
 impl Candidates {
-    /// Reads the first candidate that exists. Skips one missing candidate per call.
+    /// Reads the first candidate that exists. Each call skips at most one missing candidate.
     pub(super) async fn head(
         &mut self,
         session: &Session,
@@ -144,7 +146,7 @@ impl Candidates {
                 Err(error) => return Err(error.into()),
             }
         }
-        // Only a fresh list proves that there is no candidate, because an older one lacks those who joined later.
+        // Only a fresh list proves that there is no candidate. An older list lacks the candidates that joined later.
         Ok(if is_fresh {
             Head::Vacant
         } else {
@@ -159,8 +161,8 @@ impl Candidates {
                 Ok((names, _)) => {
                     let are_all = names.len() != limit;
                     self.set_names(session, path, names).await?;
-                    // The index also contains numbered znodes that are not candidates. If the first is one of them,
-                    // list all.
+                    // The index also contains numbered znodes that are not candidates. If the head is such a znode,
+                    // list all children.
                     if are_all || !self.is_empty() {
                         break;
                     }
@@ -173,7 +175,7 @@ impl Candidates {
         Ok(true)
     }
 
-    /// Replaces the list by the candidates among these children.
+    /// Replaces the list with the candidates among these children.
     pub(super) async fn set_names(
         &mut self,
         session: &Session,

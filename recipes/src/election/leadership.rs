@@ -16,7 +16,8 @@ use crate::token::FencingToken;
 ///
 /// It is a [`Guard`] and has all its methods: [`is_held`](Guard::is_held), [`lost`](Guard::lost),
 /// [`protect`](Guard::protect), [`held_until`](Guard::held_until). Unlike other guards it watches its znode from the
-/// start, so that the [`state`](super::Election::state) of its election shows a forced removal without a call.
+/// start. So the [`state`](super::Election::state) of its election shows a forced removal even if the caller uses none
+/// of these methods.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -34,8 +35,8 @@ use crate::token::FencingToken;
 /// ```
 #[must_use = "dropping a leadership resigns"]
 pub struct Leadership {
-    /// Declared, and so dropped, before the guard. Once its delete is sent, the next candidate may lead, and no state
-    /// of this election may still say leader.
+    /// Declared before `guard`, so that it is dropped before it. The guard's drop sends the delete. From then on the
+    /// next candidate may lead, and this election's state must no longer report us as the leader.
     slot: LeaderSlot,
     guard: Guard,
 }
@@ -43,7 +44,8 @@ pub struct Leadership {
 impl Leadership {
     pub(super) fn new(guard: Guard, candidacy: Candidacy) -> Self {
         let epoch = guard.fencing_token();
-        // Elected in the closure, which runs before the monitor starts, so that even an immediate loss finds the slot.
+        // We register as the leader in this closure, which runs before the monitor starts. So the monitor finds the
+        // slot even if the leadership is lost immediately.
         let mut slot = None;
         let guard =
             guard.monitored(|witness| slot.insert(candidacy.elect(epoch, witness)).on_loss());
@@ -68,13 +70,14 @@ impl Leadership {
         }
     }
 
-    /// Changes the leader's data, and waits until the store has confirmed that. Observers see the change, but may see
-    /// only the last of several quick changes. Concurrent changes are written in the order of the calls.
+    /// Changes the leader's data, and waits until the store has confirmed the change. Observers see the change, but may
+    /// see only the last of several quick changes. Concurrent changes are written in the order of the calls.
     ///
-    /// Do not use this on a path that is shared with Curator. A `LeaderLatch` that waits behind this leader watches its
-    /// data, ignores the change and does not watch again, so it misses the leader's end.
+    /// Do not use this method on a path that is shared with Curator. A Curator `LeaderLatch` behind this leader watches
+    /// the data of the leader's znode. When the data changes, the latch ignores the event and does not watch again, so
+    /// it misses the end of this leadership.
     ///
-    /// Not cancel safe: if dropped midway, the change may or may not be written. It can be repeated.
+    /// Not cancel safe: if the call is dropped midway, the change may or may not be written. You can repeat the call.
     ///
     /// # Errors
     /// [`LockError::Lost`](crate::LockError::Lost) if the leadership is lost, and store errors such as
@@ -86,10 +89,10 @@ impl Leadership {
             .await
     }
 
-    /// Resigns, and waits until the store has confirmed it. The next candidate then leads. Same as
+    /// Resigns, and waits until the store has confirmed the resignation. The next candidate then leads. Same as
     /// [`release`](Self::release).
     ///
-    /// The resignation is sent by the call itself, so dropping the future does not stop it.
+    /// The call itself sends the resignation, so dropping the future does not stop it.
     ///
     /// # Errors
     /// [`LockError::Lost`](crate::LockError::Lost) if the leadership had been lost before. Another leader may have
@@ -104,7 +107,7 @@ impl Leadership {
     /// Same as [`resign`](Self::resign).
     pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
         let Self { slot, guard } = self;
-        // Before `release` sends the delete. See the field.
+        // Drop the slot before `release` sends the delete. See the field `slot`.
         drop(slot);
         guard.release()
     }
@@ -114,13 +117,13 @@ impl Leadership {
         &self,
     ) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
         let resigned = self.guard.release_in_place();
-        // After the loss has been noted, because a state that is woken reads the role immediately.
+        // Wake the states after the loss has been noted, because a state that is woken reads the role immediately.
         self.slot.notify();
         resigned
     }
 
-    /// Converts this into a plain guard, which the [`state`](super::Election::state) of the election no longer counts.
-    /// Sends nothing.
+    /// Converts this into a plain guard. From then on the [`state`](super::Election::state) of the election does not
+    /// report this leadership. Sends nothing.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

@@ -1,7 +1,7 @@
-//! [`LeaderChanges`]: the leader of an election, reported again at each change.
+//! [`LeaderChanges`]: a stream of the leaders of an election.
 //!
-//! One watch is armed at a time, on the leader's znode or, without candidates, on the list of candidates. The read that
-//! is reported also arms the watch, so no change is missed in between.
+//! One watch is armed at a time. It is on the leader's znode or, if there are no candidates, on the list of candidates.
+//! The read whose result we report also arms the watch, so no change between them is missed.
 
 use lockkeeper_store::{Error, Session, Watcher, ZnodePath};
 
@@ -25,7 +25,7 @@ pub enum LeaderChange {
 }
 
 impl LeaderChange {
-    /// Returns the leader after the change.
+    /// Returns the leader after the change, or `None` if there is no candidate.
     pub fn leader(&self) -> Option<&Leader> {
         match self {
             Self::Elected(leader) | Self::DataChanged(leader) => Some(leader),
@@ -33,7 +33,7 @@ impl LeaderChange {
         }
     }
 
-    /// Converts this into the leader after the change.
+    /// Converts this into the new leader, or `None` if there is no leader.
     pub fn into_leader(self) -> Option<Leader> {
         match self {
             Self::Elected(leader) | Self::DataChanged(leader) => Some(leader),
@@ -55,12 +55,12 @@ impl LeaderChange {
 }
 
 impl Election {
-    /// Follows the election. Yields the current leader immediately, and then each change: a new leader, no leader, or
-    /// new data of the same leader.
+    /// Yields the current leader immediately, and then each change: a new leader, no leader, or new data of the same
+    /// leader.
     ///
-    /// Quick changes may be merged, which can skip a short term, but the latest change is never missed. The leader is
-    /// read again after every reconnection, and in a new session after an expiry. If the store cannot be reached, the
-    /// read is retried after pauses that grow from 0.1 s to 30 s.
+    /// Quick changes may be merged, so a short term can be skipped, but the latest change is never missed. The leader
+    /// is read again after every reconnection, and in a new session after an expiry. If the store cannot be reached,
+    /// the read is retried after pauses that grow from 0.1 s to 30 s.
     ///
     /// While there is a leader, only its znode is watched, so other candidates that join or leave cost nothing.
     ///
@@ -131,7 +131,7 @@ impl<'a> LeaderWatch<'a> {
                     return Ok(leader);
                 }
                 Err(error) => {
-                    // The next answer may come from another server with a different view.
+                    // The next reply may be from another server, which may have another view of the candidates.
                     self.candidates.clear();
                     self.backoff.failed_with(error).await?;
                 }
@@ -143,7 +143,8 @@ impl<'a> LeaderWatch<'a> {
         let session = self.election.client().session().await?;
         let path = self.election.path();
         loop {
-            // Before the read, because the watch may not survive a later reconnection, which must then end the wait.
+            // Read the number of the connection before the leader. If the client reconnects afterwards, the watch may
+            // be lost, and the wait must end.
             let connection = session.status().connection();
             let (leader, watcher) = match self.candidates.head(&session, path, true).await? {
                 Head::Leader(leader, Some(watcher)) => (Some(*leader), watcher),
@@ -169,7 +170,7 @@ impl<'a> LeaderWatch<'a> {
             Err(Error::ConnectionLoss) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        // A candidate may have joined since the previous list, so the list that was read with the watch decides.
+        // A candidate may have joined since the previous list, so we check the list that was read with the watch.
         self.candidates.set_names(session, path, names).await?;
         let is_vacant = self.candidates.is_vacant(session, path).await?;
         Ok(is_vacant.then_some(watcher))

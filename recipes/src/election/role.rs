@@ -1,6 +1,6 @@
 //! [`ElectionState`]: the role of this election object.
 //!
-//! The role is computed from the leases of the leaderships whenever it is read, so it never depends on a message that
+//! The role is computed whenever it is read, from the leases of the leaderships. So it never depends on a message that
 //! may arrive late (invariant 6). Messages only wake waiting tasks.
 
 use std::collections::BTreeMap;
@@ -45,14 +45,14 @@ impl fmt::Display for Role {
     }
 }
 
-/// Campaigns and leaderships of one election object, shared by its clones and states.
+/// Campaigns and leaderships of one election object, shared by its clones and its states.
 #[derive(Default)]
 pub(super) struct RoleState(WatchSender<Participation>);
 
 #[derive(Default)]
 struct Participation {
     campaigns: usize,
-    /// Leaderships that have not been dropped, by id. They may have been lost.
+    /// Leaderships that have not been dropped, by id. Some of them may have been lost.
     leaderships: BTreeMap<u64, (FencingToken, GuardView)>,
     next_id: u64,
 }
@@ -82,7 +82,7 @@ impl RoleState {
     }
 
     pub(super) fn state(&self) -> ElectionState {
-        // Subscribe before the role is read, so that `changed` sees a change in between.
+        // Subscribe before the role is read, so that `changed` sees a change between these two steps.
         let receiver = self.0.subscribe();
         ElectionState {
             seen: receiver.read(Participation::role),
@@ -92,12 +92,12 @@ impl RoleState {
 }
 
 pub(super) struct Candidacy {
-    /// `None` once elected.
+    /// `None` once the candidate is elected.
     role_state: Option<Arc<RoleState>>,
 }
 
 impl Candidacy {
-    /// Makes the candidate the leader in one modification, so that no state sees a bystander.
+    /// Turns the candidate into the leader in one modification, so that no state sees it as a bystander in between.
     pub(super) fn elect(mut self, epoch: FencingToken, witness: GuardView) -> LeaderSlot {
         let role_state = self.role_state.take().expect("only the end takes it");
         let id = role_state.0.modify(|participation| {
@@ -128,8 +128,9 @@ pub(super) struct LeaderSlot {
 }
 
 impl LeaderSlot {
-    /// Returns a function that wakes the states. It does not keep the channel open, because the guard may outlive the
-    /// leadership ([`into_guard`](super::Leadership::into_guard)).
+    /// Returns a function that wakes the states when the leadership is lost. The function does not keep the channel
+    /// open, because the guard that calls it may outlive the leadership
+    /// ([`into_guard`](super::Leadership::into_guard)).
     pub(super) fn on_loss(&self) -> OnLoss {
         let states = self.role_state.0.notifier();
         Box::new(move || states.notify())
@@ -146,16 +147,17 @@ impl Drop for LeaderSlot {
             .role_state
             .0
             .modify(|participation| participation.leaderships.remove(&self.id));
-        // Outside the channel's lock, because the witness may be the last owner of a session's status.
+        // Drop the removed leadership outside the channel's lock, because its view may be the last owner of a session's
+        // status.
         drop(removed);
     }
 }
 
-/// The role of one election object and its clones. Read it at any time, or wait until it changes, as with a watch
-/// channel.
+/// The role of one election object and its clones. You can read the role at any time, or wait until it changes, as with
+/// a watch channel.
 ///
-/// It is not a callback, because a callback's value may be outdated when it runs. [`current`](Self::current) checks
-/// that the leadership is still held.
+/// We offer no callback, because the role that a callback receives may be outdated when the callback runs.
+/// [`current`](Self::current) checks that the leadership is still held.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -179,18 +181,18 @@ pub struct ElectionState {
 }
 
 impl ElectionState {
-    /// Returns the current role. It is the leader's only while the leadership is held (see
+    /// Returns the current role. It is [`Leader`](Role::Leader) only while the leadership is held (see
     /// [`Guard::held_until`](crate::Guard::held_until)). If successive campaigns of this object left several
-    /// leaderships, the newest counts. Never waits, and sends nothing.
+    /// leaderships, the epoch is from the newest one. Never waits, and sends nothing.
     pub fn current(&self) -> Role {
         self.receiver.read(Participation::role)
     }
 
-    /// Waits until the role differs from the one that this handle saw last, here or when it was created. Quick changes
-    /// may be merged. Returns `None` if the role can no longer change because the election, its clones, campaigns and
-    /// leaderships are gone.
+    /// Waits until the role differs from the role that this handle saw last, or from the role at its creation. Quick
+    /// changes may be merged. Returns `None` if the role can no longer change, because the election, all its clones,
+    /// campaigns and leaderships have been dropped.
     ///
-    /// Cancel safe: the next call returns a change that this call did not.
+    /// Cancel safe: if a call is dropped, the next call returns the change.
     pub async fn changed(&mut self) -> Option<Role> {
         let seen = self.seen;
         let news =

@@ -1,7 +1,7 @@
 //! [`Election::run`]: the loop of a service that leads whenever it can.
 //!
-//! The async and the blocking loop share [`Campaigns`] and [`Term`]. A loss is not a failure, so only failed attempts
-//! are followed by a pause.
+//! The async and the blocking loop share [`Campaigns`] and [`Term`]. A loss of the leadership is not a failure, so the
+//! next campaign follows it immediately. We only pause after a failed campaign.
 
 use std::borrow::Borrow;
 use std::future::Future;
@@ -18,21 +18,23 @@ use crate::options::LockOptions;
 impl Election {
     /// Leads whenever it can until the work is done. Campaigns, runs the future returned by `work` under
     /// [`protect`](crate::Guard::protect), and campaigns again if the leadership is lost, in a new session if
-    /// necessary. When a future completes, resigns, waits for the store to confirm, and returns the future's output.
+    /// necessary. When a future completes, resigns, waits until the store has confirmed that, and returns the future's
+    /// output.
     ///
     /// Fair: each campaign joins the end of the queue. A loss drops the future, and the next campaign follows
-    /// immediately. Tasks that it spawned and requests that it sent continue, and only a resource that checks the
-    /// [`epoch`](Leadership::epoch) stops them. An output only counts while the leadership is held, so a future whose
-    /// requests fail after a loss is run again. Failed attempts are retried after pauses that grow from 0.1 s to 30 s,
-    /// varied by up to a half.
+    /// immediately. Tasks that the future spawned and requests that it sent continue, and only a resource that checks
+    /// the [`epoch`](Leadership::epoch) rejects their writes. An output only counts if the leadership is still held
+    /// when the future completes. If the future's requests fail because of a loss, its output is dropped and `work` is
+    /// called again. Failed campaigns are retried after pauses that grow from 0.1 s to 30 s. Each pause is shortened by
+    /// a varying amount of up to a half.
     ///
-    /// When `run` ends or starts the next campaign, all shares of the leadership are lost.
+    /// When `run` returns or starts the next campaign, all shares of the leadership are lost.
     ///
     /// # Cancel safety and shutdown
     ///
-    /// Dropping `run` leaves the queue, or resigns like dropping a guard. For a confirmed resignation, let the work
-    /// complete at shutdown. A waiting candidate runs no work, so also await the signal next to `run` and then call
-    /// [`Client::close`](crate::Client::close):
+    /// If `run` is dropped, it leaves the queue, or resigns like a dropped guard. If you need a confirmed resignation
+    /// at shutdown, let the work complete. While `run` waits as a candidate, no work runs that could complete. So also
+    /// await the shutdown signal next to `run`, and then call [`Client::close`](crate::Client::close):
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -53,8 +55,8 @@ impl Election {
     /// ```
     ///
     /// # Errors
-    /// Errors that a retry cannot fix: [`Error::SessionClosed`] after the client was closed, [`LockError::WrongKind`],
-    /// refused credentials, a different store than the first, and the like.
+    /// Errors that a retry cannot fix, for example [`Error::SessionClosed`] after the client was closed,
+    /// [`LockError::WrongKind`], refused credentials, or a different store than at the first connection.
     pub async fn run<W, F>(&self, data: impl Into<String>, work: W) -> Result<F::Output>
     where
         W: FnMut(Arc<Leadership>) -> F,
@@ -69,8 +71,8 @@ impl Election {
     /// Cancel safe, like [`run`](Self::run).
     ///
     /// # Errors
-    /// The errors of [`run`](Self::run), and [`LockError::Timeout`] and [`LockError::QueueFull`] if the options set
-    /// these limits. Neither is retried.
+    /// The errors of [`run`](Self::run). Also [`LockError::Timeout`] and [`LockError::QueueFull`] if the options set
+    /// these limits. These two errors are not retried.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -98,7 +100,8 @@ impl Election {
     {
         let mut campaigns = Campaigns::new(self, data, options);
         loop {
-            // Dropped at the end of each round, so that a share kept by the work cannot delay the next campaign.
+            // The term is dropped at the end of each round, so that a share that the work has kept cannot delay the
+            // next campaign.
             let term = Term::new(campaigns.win().await?);
             let done = term.leadership().protect(work(term.share())).await;
             if let Ok(output) = done
@@ -146,7 +149,7 @@ impl<'a> Campaigns<'a> {
     }
 }
 
-/// A leadership that is shared with the work. Ends when this is dropped, even if the work kept a share.
+/// A leadership that is shared with the work. Dropping the term ends the leadership, even if the work has kept a share.
 pub(crate) struct Term<G: Borrow<Leadership>>(Arc<G>);
 
 impl<G: Borrow<Leadership>> Term<G> {
@@ -162,10 +165,12 @@ impl<G: Borrow<Leadership>> Term<G> {
         (*self.0).borrow()
     }
 
-    /// Resigns after the work. Returns true if the leadership was still held, so that the output counts.
+    /// Resigns after the work. Returns true if the leadership was still held, which means that the work's output
+    /// counts.
     pub(crate) async fn finish(self) -> bool {
         let leadership = self.leadership();
-        // Checked before we resign. If it was lost, the work may have returned because its requests failed.
+        // Check this before we resign. If the leadership was lost, the work may have returned only because its requests
+        // failed.
         if !leadership.is_held() {
             return false;
         }
@@ -180,8 +185,8 @@ impl<G: Borrow<Leadership>> Term<G> {
 impl<G: Borrow<Leadership>> Drop for Term<G> {
     fn drop(&mut self) {
         let leadership = self.leadership();
-        // Explicit, because a share kept by the work would keep the guard alive. As when a guard is dropped, the
-        // resignation is flushed before we return.
+        // Resign explicitly, because a share that the work has kept would keep the guard alive. As when a guard is
+        // dropped, flush the resignation before we return.
         drop(leadership.resign_shared());
         leadership.session().flush();
     }
@@ -215,11 +220,12 @@ impl Backoff {
             return Err(error);
         }
         let clock = self.client.clock().clone();
-        // A failure after a long wait in the queue starts a new series.
+        // If the attempt failed after a long wait in the queue, start a new series of pauses.
         if clock.now().since(self.began) > Self::MAX_PAUSE {
             self.failures = 0;
         }
-        // The first end of a session is retried without a pause. A second one in a row is not, to avoid a busy loop.
+        // If a session ends for the first time, retry without a pause. If the next session ends too, pause to avoid a
+        // busy loop.
         let at_once = self.failures == 0 && error.is_session_end();
         if !at_once {
             let pause = Self::pause(self.failures, clock.now());
@@ -231,7 +237,7 @@ impl Backoff {
         Ok(())
     }
 
-    /// Returns true if the client was closed, and so opens no new session.
+    /// Returns true if the client was closed, so that it opens no new session.
     async fn is_closed(&self, error: &LockError) -> bool {
         let closed = |error: &Error| matches!(error, Error::SessionClosed { .. });
         matches!(error, LockError::Store(error) if closed(error))
@@ -242,8 +248,8 @@ impl Backoff {
                 .is_err_and(|error| closed(&error))
     }
 
-    /// Doubles up to the maximum, minus up to a half. Derived from the time, so that a simulated run replays from its
-    /// seed.
+    /// Doubles with each failure up to the maximum, and then subtracts up to a half. This part is derived from the time
+    /// and not random, so that a simulated run can be replayed from its seed.
     fn pause(failures: u32, now: BootInstant) -> Duration {
         let grown = Self::INITIAL_PAUSE.saturating_mul(2_u32.saturating_pow(failures));
         let full = grown.min(Self::MAX_PAUSE);

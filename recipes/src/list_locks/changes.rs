@@ -1,7 +1,7 @@
 //! [`Changes`]: the locks below a prefix that have to be read again.
 //!
-//! One persistent recursive watch reports every entry that joins, leaves or writes, so an idle lock needs no watch of
-//! its own and no requests. On servers without such watches (ZooKeeper before 3.6), all locks are read periodically.
+//! One persistent recursive watch reports every entry that joins, leaves or writes its data. So an idle lock needs no
+//! watch and no requests. If the server has no such watches (ZooKeeper before 3.6), we read all locks periodically.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -17,37 +17,38 @@ use super::{LockPrefix, Root};
 use crate::retry::retry;
 use crate::select::{Either, select};
 
-/// A busy lock is read at most once in this time.
+/// Minimum time between two reads of a busy lock.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Interval for draining events while other work runs. A wake for each event would slow down every client.
+/// Interval for draining events while other work runs. If we woke for each event instead, we would slow down every
+/// client.
 const GATHER: Duration = Duration::from_millis(10);
 
 /// Interval for reading all locks on a server without persistent watches.
 const POLL: Duration = Duration::from_secs(10);
 
-/// The pause is at least this many times the duration of a full read.
+/// The pause between two reads of all locks is at least the duration of a read times this factor.
 const POLL_FACTOR: u32 = 20;
 
-/// If more locks have changed, we read all of them.
+/// Maximum number of changed locks that we remember. If more locks have changed, we read all locks.
 const MAX_CHANGED: usize = 65_536;
 
 /// The locks below a prefix that may have changed since we last read them.
 pub(crate) struct Changes<'a> {
     session: &'a Session,
     prefix: &'a LockPrefix,
-    /// `None` if the server has no such watches.
+    /// `None` if the server does not support persistent recursive watches.
     watcher: Option<PersistentWatcher>,
     changed: Option<BTreeSet<Root>>,
-    /// Start of the last read of all locks, and its duration once known.
+    /// Start of the last read of all locks, and the duration of this read once it is known.
     read_all: (BootInstant, Option<Duration>),
 }
 
 impl<'a> Changes<'a> {
-    /// Starts to watch. Initially all locks count as changed.
+    /// Starts to watch. At first, all locks count as changed.
     pub(crate) async fn watch(session: &'a Session, prefix: &'a LockPrefix) -> Result<Self, Error> {
         let mode = WatchMode::PersistentRecursive;
-        // Armed before the first read, so that no later change is missed.
+        // Arm the watch before the first read, so that no later change is missed.
         let watcher = match retry(|| session.add_watch(prefix.top(), mode)).await {
             Ok(watcher) => Some(watcher),
             Err(Error::Unimplemented { .. }) => {
@@ -65,7 +66,7 @@ impl<'a> Changes<'a> {
         })
     }
 
-    /// Takes the places to read again, or `None` for the whole prefix.
+    /// Returns the places to read again, or `None` for the whole prefix. Then forgets them.
     pub(crate) fn take(&mut self) -> Option<BTreeSet<Root>> {
         if self.changed.is_none() {
             self.read_all = (self.session.clock().now(), None);
@@ -106,7 +107,7 @@ impl<'a> Changes<'a> {
         self.during(clock.sleep(PAUSE)).await
     }
 
-    /// Collects changes while `work` runs, because unread events are eventually lost.
+    /// Runs `work`, and collects changes in the meantime, because unread events are lost once there are too many.
     pub(crate) async fn during<F: Future>(&mut self, work: F) -> Result<F::Output, Error> {
         let clock = self.session.clock();
         let gather = async {
@@ -123,7 +124,7 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// Drains the events that have arrived, without a waker for the next one.
+    /// Collects the events that have arrived, without waiting for the next event.
     fn take_in(&mut self) -> Result<(), Error> {
         let mut context = Context::from_waker(Waker::noop());
         while let Poll::Ready(taken) = pin!(self.next()).poll(&mut context) {

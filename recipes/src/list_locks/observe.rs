@@ -1,4 +1,4 @@
-//! [`observe_locks`]: reports locks below a prefix as they change.
+//! [`observe_locks`]: reports the locks below a prefix when they change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,21 +13,21 @@ use crate::token::FencingToken;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct LockChange {
-    /// The locks with different holders, waiters or holder data, ordered by path. In the first item all locks with
-    /// contenders.
+    /// The locks whose holders, waiters or holders' data have changed, ordered by path. The first item contains all
+    /// locks with contenders.
     pub changed: Vec<LockInfo>,
     /// The locks that no longer have a contender.
     pub freed: Vec<ZnodePath>,
-    /// Znodes that could not be read this time.
+    /// Znodes that could not be read for this item, with the errors.
     pub unreadable: Vec<(ZnodePath, Error)>,
 }
 
 /// Reads the locks at and below a prefix again as they change. See [`list_locks`](crate::list_locks()).
 ///
 /// The first item is returned immediately and contains all locks. After that, one persistent recursive watch shows
-/// which locks to read again, at most ten times a second, so idle locks cost nothing. ZooKeeper before 3.6 has no such
-/// watches, so there all locks are read every 10 s, or less often if that takes long. Quick changes may be merged, but
-/// the latest is never missed, even after reconnections and expired sessions.
+/// which locks have changed. They are read again at most ten times a second, so idle locks cost nothing. ZooKeeper
+/// before 3.6 has no such watches, so there all locks are read every 10 s, or less often if a read takes long. Quick
+/// changes may be merged, but the latest change is never missed, even after reconnections and expired sessions.
 ///
 /// # Errors
 /// [`Error::InvalidPath`] from the call. As the last item of the stream: [`Error::SessionClosed`] if the client is
@@ -86,12 +86,12 @@ where
     Ok(LockChanges(changes))
 }
 
-/// What we compare to detect changes. It excludes data, which can be large.
+/// The fields of a lock that we compare to detect changes. They do not include the data, which can be large.
 #[derive(PartialEq)]
 struct Seen {
     kind: LockKind,
     waiters: usize,
-    /// Tokens identify entries, and versions identify their data.
+    /// For each holder, its token and the version of its data. The token identifies the entry.
     holders: Box<[(FencingToken, i32)]>,
 }
 

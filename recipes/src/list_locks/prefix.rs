@@ -24,13 +24,13 @@ use crate::path::LockPath;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockPrefix {
     top: ZnodePath,
-    /// Start of the keys. `None` for all locks at and below `top`.
+    /// Text with which the keys start. `None` for all locks at and below `top`.
     keys: Option<String>,
 }
 
 impl LockPrefix {
-    /// Returns the set of locks below `parent` whose [`key`](LockPath::key) starts with this text, and of all locks
-    /// below them. It does not include `parent`.
+    /// Returns the set of all locks below `parent` whose [`key`](LockPath::key) starts with this text, together with
+    /// all locks below these locks. The set does not include `parent`.
     pub fn keys(parent: LockPath, text: impl Into<String>) -> Self {
         Self {
             top: parent.as_znode().clone(),

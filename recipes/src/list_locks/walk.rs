@@ -1,8 +1,9 @@
 //! [`Walk`]: reads the locks of a tree in few requests.
 //!
-//! Reads are batched into multiReads, and several are in flight. A lock is complete when the entries that hold it by
-//! their names have been read. If one of them has left, the next entries of the same list are read. New entries join at
-//! the end, so the first remaining entry of an old list is still the head of the queue.
+//! Reads are batched into multiReads, and several are in flight. We first read the entries that should hold the lock,
+//! judging by the names in the queue. When all of them have been read, the lock is complete. If one of them has left,
+//! we read the next entries of the same list. New entries join at the end, so the first remaining entry of an old list
+//! is still the head of the queue.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;
@@ -17,15 +18,16 @@ use crate::queue::{contenders, count_holders};
 /// Maximum number of reads per request. A server needs about a third of a millisecond for them.
 const MAX_READS: usize = 512;
 
-/// Reads in the first requests, while the size of the answers is unknown.
+/// Number of reads in the first requests, while we do not know the size of the answers.
 const FIRST_READS: usize = 64;
 
-/// If an answer exceeds this size, the next requests read less.
+/// If an answer exceeds this size, the next requests contain fewer reads.
 const LARGE_ANSWER_BYTES: usize = 512 << 10;
 
 const WINDOW: usize = 4;
 
-/// Number of times that we list a queue whose entries all left before they were read. Such a lock is left out.
+/// Maximum number of times that we list a queue whose entries all leave before they are read. After that we leave out
+/// the lock.
 const MAX_LISTS: usize = 4;
 
 pub(super) const LOCKS: &str = "locks";
@@ -42,7 +44,7 @@ pub(crate) struct Root {
 enum Depth {
     Tree,
     Lock,
-    /// The semaphore at this path, or else the lock at its child `locks`.
+    /// The semaphore at this path or, if there is no semaphore, the lock at its child `locks`.
     SemaphoreOrLocks,
 }
 
@@ -52,7 +54,7 @@ impl Root {
         Self { path, depth }
     }
 
-    /// The lock whose queue contains an entry, or `None` if the path is not an entry's.
+    /// Returns the lock whose queue contains this entry, or `None` if the path is not the path of an entry.
     pub(crate) fn of_entry(
         session: &Session,
         prefix: &LockPrefix,
@@ -69,7 +71,7 @@ impl Root {
         })
     }
 
-    /// The lock at a path, or the semaphore if the path is its queue of waiters.
+    /// Returns the lock at a path. If the path is the queue of a semaphore's waiters, returns the semaphore.
     pub(crate) fn containing(prefix: &LockPrefix, lock: ZnodePath) -> Self {
         let semaphore = lock
             .parent()
@@ -88,7 +90,7 @@ impl Root {
         Self { path, depth }
     }
 
-    /// Returns the paths of the locks that may be found from here, or none for a tree.
+    /// Returns the paths at which we may find a lock, or none for a tree.
     pub(crate) fn locks(&self) -> impl Iterator<Item = ZnodePath> + use<> {
         let (own, child) = match self.depth {
             Depth::Tree => (None, None),
@@ -106,7 +108,7 @@ fn is_below(prefix: &LockPrefix, path: &ZnodePath) -> bool {
 pub(crate) struct Walk<'a> {
     session: &'a Session,
     prefix: &'a LockPrefix,
-    /// Reads to send, used as a stack so that a lock is completed before others are listed.
+    /// Reads to send. This is a stack, so that we complete a lock before we list others.
     todo: Vec<Read>,
     under_way: VecDeque<(Vec<Read>, Call<Vec<ReadReply>>)>,
     batch: usize,
@@ -148,14 +150,14 @@ struct Lock {
     queue: ZnodePath,
     kind: LockKind,
     entries: Vec<Entry>,
-    /// Waiters in a separate queue.
+    /// Number of waiters in a separate queue.
     waiters: usize,
     unanswered: usize,
-    /// Rounds of reads for this list. Each reads more entries than the previous one.
+    /// Number of times that we have read entries of the current list. Each time we read more entries.
     rounds: u32,
     lists: usize,
-    /// True if the store refused one of its reads. We then report nothing, because the entry behind may not be a
-    /// holder.
+    /// True if the store refused to read one of the lock's entries. We then leave out the lock, because the refused
+    /// entry may be the holder, and the entries behind it may only be waiters.
     is_unreadable: bool,
 }
 
@@ -167,7 +169,7 @@ struct Entry {
 enum EntryState {
     Unread,
     Read(Box<QueueEntry>),
-    /// It has left, or is persistent and was never a contender.
+    /// The entry has left, or the znode is persistent and was never a contender.
     Gone,
 }
 
@@ -206,9 +208,9 @@ impl<'a> Walk<'a> {
             };
             match call.await {
                 Ok(replies) => self.take_all(reads, replies)?,
-                // The request or its answer was too large for a served store, or the connection broke, perhaps because
-                // of the answer. Retry with smaller requests. After a break they wait for the next connection or fail
-                // with the session.
+                // Either the request or its answer was too large for a served store, or the connection broke, perhaps
+                // because of the answer. Retry with smaller requests. After a broken connection, the requests wait for
+                // the next connection or fail when the session ends.
                 Err(
                     error @ (Error::LimitReached { .. }
                     | Error::TooLarge { .. }
@@ -262,7 +264,7 @@ impl<'a> Walk<'a> {
     fn take(&mut self, read: Read, reply: ReadReply) -> Result<(), Error> {
         let Read { path, purpose } = read;
         let reply = match reply {
-            // It was deleted after its name was read.
+            // The znode was deleted after its name was read.
             ReadReply::Failed(Error::NoNode { .. }) => None,
             ReadReply::Failed(error) => {
                 self.unreadable.push((path, error));
@@ -302,7 +304,7 @@ impl<'a> Walk<'a> {
         self.todo.push(Read { path, purpose });
     }
 
-    /// Classifies a znode by the names of its children.
+    /// Decides from the names of its children whether a znode is a lock, and what to read next.
     fn looked(&mut self, path: &ZnodePath, names: &[String], depth: Depth) -> Result<(), Error> {
         let has = |part| has(names, part);
         let is_semaphore = is_semaphore(path, names);
@@ -444,7 +446,7 @@ impl<'a> Walk<'a> {
         self.proceed(number, depth)
     }
 
-    /// Completes a lock, or reads more of it, once all its reads are answered.
+    /// Once all reads of a lock are answered, completes the lock or reads more entries.
     fn proceed(&mut self, number: usize, depth: Depth) -> Result<(), Error> {
         let lock = self.expect(number);
         if lock.unanswered > 0 {
@@ -477,7 +479,7 @@ impl<'a> Walk<'a> {
         let all_left = lock.entries.is_empty();
         if had_entries && all_left && lock.lists < MAX_LISTS {
             let queue = lock.queue.clone();
-            // Nested locks were already found with the first list.
+            // The first list has already shown the nested locks.
             self.list(number, Part::Holders, queue, Depth::Lock);
             return Ok(());
         }
@@ -512,7 +514,8 @@ impl<'a> Walk<'a> {
 }
 
 impl Lock {
-    /// Returns the indices of the entries to read before the holders are known, and drops the gone ones.
+    /// Drops the entries that have left. Returns the indices of the entries that we must read before we know the
+    /// holders.
     fn missing(&mut self) -> Vec<usize> {
         self.entries
             .retain(|entry| !matches!(entry.state, EntryState::Gone));
@@ -520,7 +523,7 @@ impl Lock {
         let count = self.count_holders();
         if self.rounds == 0 {
             self.rounds = 1;
-            // An entry without an id could be a persistent znode with such a name.
+            // An entry without a unique id could be a persistent znode with a contender's name.
             let is_doubtful =
                 |index: &usize| *index < count || !has_unique_id(&self.entries[*index].name);
             return (0..self.entries.len()).filter(is_doubtful).collect();
@@ -528,7 +531,7 @@ impl Lock {
         if (0..count).all(|index| !is_unread(&index)) {
             return Vec::new();
         }
-        // Read more in each round, because the queue of a busy lock advances while it is read.
+        // Read more entries each time, because the queue of a busy lock advances while we read it.
         let ahead = 4usize.saturating_pow(self.rounds).max(count);
         self.rounds += 1;
         let ahead = ahead.min(self.entries.len());
@@ -540,7 +543,8 @@ impl Lock {
     }
 }
 
-/// A sole `locks` may be a folder of locks, and the root is never a lock.
+/// Returns true if the children are the parts of a semaphore. A single child `locks` is not enough, because it may be a
+/// folder of locks. The root is never a lock.
 pub(super) fn is_semaphore(path: &ZnodePath, names: &[String]) -> bool {
     !path.is_root() && (has(names, LEASES) || has(names, LOCKS) && has(names, PERMITS))
 }

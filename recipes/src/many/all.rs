@@ -21,17 +21,19 @@ use crate::path::IntoLockPath;
 /// deadlock, whatever the order of the names, and each lock is still granted in the order of arrival. The locks are the
 /// same as [`Mutex`](crate::Mutex) at these paths.
 ///
-/// The condition cannot be checked. Callers that hold one lock and then wait for more have no common order:
+/// The library cannot check this condition. Callers that hold one lock and then wait for another lock have no common
+/// order and can deadlock:
 ///
 /// ```text
 /// task 1: let _a = lock_all(&client, ["/a"]).await?;  lock_all(&client, ["/b"]).await?;
 /// task 2: let _b = lock_all(&client, ["/b"]).await?;  lock_all(&client, ["/a"]).await?;   // both wait for ever
 /// ```
 ///
-/// Name all locks in one call, or release what you hold first. If you can do neither, use
-/// [`try_lock_many`](crate::try_lock_many) or a timeout for the later locks.
+/// Name all locks in one call, or release the locks that you hold before you call this function. If you can do neither,
+/// use [`try_lock_many`](crate::try_lock_many) or a timeout for the later locks.
 ///
-/// Any number of free locks costs two round trips on ZooKeeper. Cancel safe: a dropped wait leaves all queues.
+/// If all locks are free, the call costs two round trips on ZooKeeper, whatever their number. Cancel safe: a dropped
+/// wait leaves all queues.
 ///
 /// # Errors
 /// [`LockError::EmptyKeys`], [`LockError::DuplicateKey`] or [`LockError::BatchTooLarge`] before anything is sent, and
@@ -89,9 +91,10 @@ pub async fn lock_all_with(
 /// Acquires several mutexes if all of them are free now, otherwise returns `None` and holds none. Never waits for a
 /// lock.
 ///
-/// One request reads all queues. If any lock is held or waited for, the call ends there without a write. If all look
-/// free, one atomic step joins all queues. If another contender was faster at one of them, the call leaves all queues
-/// again, and a concurrent try of a third caller may fail. The answer "held" can be stale, see [`LockOptions::synced`].
+/// One request reads all queues. If any lock is held or waited for, the call returns after this read and writes
+/// nothing. If all locks look free, one atomic step joins all queues. If another contender was faster at one of them,
+/// the call leaves all queues again. In the meantime its entries can make a concurrent try of another caller fail. The
+/// answer "held" can be stale, see [`LockOptions::synced`].
 ///
 /// You can call this while you hold other locks. Because it never waits, it cannot deadlock.
 ///
@@ -135,9 +138,9 @@ pub async fn try_lock_all_with(
     acquire(&lock, true).await
 }
 
-/// Acquires all locks within the deadline. Returns `None` if `only_if_free` and one of them is not free.
+/// Acquires all locks within the deadline. If `only_if_free` is set and one of the locks is not free, returns `None`.
 async fn acquire(lock: &MultiLock, only_if_free: bool) -> Result<Option<MultiGuard>> {
-    // Index of the first lock not granted yet, for a timeout error.
+    // Index of the first lock that is not granted yet. A timeout error names this lock.
     let first_left = AtomicUsize::new(0);
     let acquire = async {
         let session = lock.client.session().await?;

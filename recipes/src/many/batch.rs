@@ -17,12 +17,12 @@ use crate::retry::retry;
 
 const KIND: Kind = Kind::Mutex;
 
-/// One entry in each of several queues, all created by one multi, which gives any two batches the same order
-/// everywhere. Dropping a batch removes its entries.
+/// One entry in each of several queues. One multi creates all entries, so any two batches have the same order in all
+/// queues. Dropping a batch removes its entries.
 pub(super) struct Batch<'a> {
     session: &'a Session,
     keys: &'a Keys,
-    /// The same in all queues, so that one name finds all entries after a lost reply.
+    /// The id in the name of all entries, so that we can find all of them by one name after a lost reply.
     id: EntryId,
     claim: Claim<'a, Vec<OpReply>>,
 }
@@ -54,7 +54,7 @@ impl<'a> Batch<'a> {
                 czxid,
                 get_predecessors(session, nodes, wait_options.count).await?,
             ),
-            // The reply was lost, or came from ZooKeeper before 3.9 and lacks the zxid.
+            // The reply was lost, or the server is a ZooKeeper before 3.9 and its reply does not contain the zxid.
             None => list(session, keys, &nodes[0]).await?,
         };
         Ok(batch.into_waiters(wait_options, czxid, ahead, events))
@@ -77,14 +77,15 @@ impl<'a> Batch<'a> {
                 Ok(Creation::Replied(replies)) => return Ok(czxid_of(&replies)),
                 Ok(Creation::Found(found)) => match found.iter().position(Option::is_none) {
                     None => return Ok(None),
-                    // A multi creates all or none, so this entry was created and has been removed since.
+                    // A multi creates all entries or none. So this entry was created and has been removed since.
                     Some(gone) => return Err(self.removed(gone)),
                 },
                 Err(Error::MultiFailed { source, .. }) => *source,
                 Err(error) => return Err(error.into()),
             };
             match error {
-                // The queue was never used, or was reaped. Empty containers are deleted.
+                // A queue's znode does not exist, because the queue was never used or the server reaped the empty
+                // container.
                 Error::NoNode { .. } => create_missing(self.session, self.keys).await?,
                 error => return Err(error.into()),
             }
@@ -147,12 +148,12 @@ async fn get_predecessors(
             count,
         })
     });
-    // Collected so that all requests are sent before the first reply is awaited.
+    // Collect the calls, so that all requests are sent before the first reply is awaited.
     let looks: Vec<_> = looks.collect();
     let mut ahead = Vec::with_capacity(looks.len());
     for look in looks {
         ahead.push(match look.await {
-            // The waiter asks again on the next connection.
+            // The waiter asks for its predecessor again on the next connection.
             Err(Error::ConnectionLoss) => Predecessor::Unknown,
             Err(Error::NoNode { .. }) => Predecessor::Gone,
             answer => answer?,
@@ -178,8 +179,8 @@ async fn list(
         {
             return Ok((stat.czxid, answers.map(listed).collect::<Result<_>>()?));
         }
-        // The server lags behind the multi, or the znode was removed. A committed write decides which, and the next
-        // read sees at least that write.
+        // Either the server lags behind the multi, or the znode was removed. The check is a committed write, so its
+        // result shows which. The next read sees at least this write.
         match retry(|| session.check(node, None)).await {
             Ok(()) => {}
             Err(Error::MultiFailed { .. }) => {
@@ -202,14 +203,15 @@ fn czxid_of(replies: &[OpReply]) -> Option<Zxid> {
 fn listed(reply: ReadReply) -> Result<Predecessor> {
     match reply {
         ReadReply::Children(names) => Ok(Predecessor::Listed(names)),
-        // The queue was removed with all entries, which the waiter will notice.
+        // The queue was removed with all its entries. The waiter will notice that.
         ReadReply::Failed(Error::NoNode { .. }) => Ok(Predecessor::Unknown),
         ReadReply::Failed(error) => Err(error.into()),
         _ => Err(Error::Protocol("a list was answered with data".to_owned()).into()),
     }
 }
 
-/// Takes the locks of waiters that have reached the head, once it is certain that all are held at the same moment.
+/// Takes the locks of waiters that have reached the head, once we have confirmed that all of them are held at the same
+/// moment.
 pub(super) async fn grant(
     session: &Session,
     mut waiters: Vec<Waiter<'_>>,
@@ -222,13 +224,13 @@ pub(super) async fn grant(
     Ok(guards.collect())
 }
 
-/// Makes sure that all locks are held at the same moment. An earlier entry may have been removed during the wait, or
-/// the lease may have lapsed.
+/// Confirms that all locks are held at the same moment. During the wait, an entry that reached the head early may have
+/// been removed, or the lease may have lapsed.
 async fn confirm(session: &Session, granted: &mut [Waiter<'_>]) -> Result<()> {
     // Without a wait, the reply to the create has just shown all entries.
     let mut is_certain = !granted.iter().any(Waiter::has_waited);
     while !is_certain || !granted.iter().all(Waiter::may_grant) {
-        // Before the check, which then proves that the entries exist under this lease.
+        // Renew the lease before the check, so that the check proves that the entries exist under this lease.
         let lease = session.fresh_lease().await?;
         let checks = granted.iter().map(|waiter| Op::Check {
             path: waiter.path().clone(),

@@ -23,13 +23,13 @@ type Granted = (LockPath, Guard);
 /// Acquires several mutexes, and yields each as it is granted.
 ///
 /// When the stream is first polled, it joins all queues in one atomic step, like [`lock_all`](crate::lock_all()). It
-/// cannot deadlock with other callers that do the same, even if you keep all guards until the last lock is granted. A
-/// caller that also waits for *another* lock, or already holds one, can still deadlock. See
+/// cannot deadlock with other callers of this function, even if you keep all guards until the last lock is granted. A
+/// caller that also waits for *another* lock, or already holds another lock, can still deadlock. See
 /// [`lock_all`](crate::lock_all()).
 ///
-/// Keep polling the stream or drop it, because a lock that is granted while you do not poll is held without any use.
-/// Dropping the stream releases all locks that it has not yielded, and leaves their queues. Guards that it has yielded
-/// remain.
+/// Keep polling the stream or drop it. A lock that is granted while you do not poll blocks other contenders without any
+/// use. Dropping the stream releases all locks that it has not yielded, and leaves their queues. It does not affect the
+/// guards that the stream has already yielded.
 ///
 /// Each lock is granted separately and has an independent guard. All guards share one token.
 ///

@@ -8,16 +8,16 @@ use crate::error::Result;
 use crate::guard::{Guard, GuardSet};
 use crate::path::LockPath;
 
-/// The guard of several locks, returned by [`lock_all`](crate::lock_all()). They are held as one, so the loss of one
-/// lock is the loss of all. Dropping it releases all, like dropping a [`Guard`]. [`release`](Self::release) also waits
-/// for the confirmation.
+/// The guard of several locks, returned by [`lock_all`](crate::lock_all()). The locks are held as one, so if one lock
+/// is lost, all count as lost. Dropping the guard releases all locks, like dropping a [`Guard`].
+/// [`release`](Self::release) also waits until the store has confirmed the release.
 ///
 /// It is a [`GuardSet`] with one znode per lock. Each resource checks the same
 /// [`fencing_token`](GuardSet::fencing_token), which is greater than the token of every earlier holder of any of the
 /// locks.
 #[must_use = "dropping a guard releases the locks"]
 pub struct MultiGuard {
-    /// In the same order as the guards.
+    /// The locks, in the same order as `guards`.
     keys: Vec<LockPath>,
     guards: GuardSet,
 }
@@ -28,12 +28,12 @@ impl MultiGuard {
         Self { keys, guards }
     }
 
-    /// Returns the locks, in the order named.
+    /// Returns the locks in the order in which the caller named them.
     pub fn keys(&self) -> impl Iterator<Item = &LockPath> {
         self.keys.iter()
     }
 
-    /// Returns the guard of one of the locks.
+    /// Returns the guard of the lock `key`, or `None` if the call did not name this lock.
     pub fn get(&self, key: &LockPath) -> Option<&Guard> {
         let index = self.keys.iter().position(|known| known == key)?;
         self.guards.guards().get(index)
@@ -47,13 +47,13 @@ impl MultiGuard {
             .collect()
     }
 
-    /// Releases all locks, and waits until the store has confirmed it.
+    /// Releases all locks, and waits until the store has confirmed the releases.
     ///
     /// Dropping the future does not stop the releases.
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) if one of the locks had been lost before, so another client may have
-    /// held it. The others are released anyway.
+    /// [`LockError::Lost`](crate::LockError::Lost) if one of the locks had been lost before. Another client may have
+    /// held that lock in the meantime. The other locks are released anyway.
     pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
         self.guards.release()
     }

@@ -16,7 +16,6 @@ use crate::queue::{Queue, WaitOptions, is_taken};
 use crate::retry::retry;
 use crate::synced::read_synced;
 
-/// A call that locks several keys.
 pub(super) struct MultiLock {
     pub(super) client: Client,
     pub(super) keys: Keys,
@@ -54,7 +53,7 @@ impl MultiLock {
         self.deadline.error(path, path)
     }
 
-    /// Finds the queues that look empty. Joining must then confirm that they are free.
+    /// Reads which queues look empty. The caller must confirm that these locks are free by joining their queues.
     pub(super) async fn look(&self, session: &Session) -> Result<Vec<bool>> {
         let look = || look(session, self.keys.queues());
         read_synced(session, self.keys.path(0), self.options.synced, look).await
@@ -87,7 +86,7 @@ async fn looks_free(session: &Session, path: &ZnodePath, list: ReadReply) -> Res
     }
 }
 
-/// One or more distinct locks, in the order named.
+/// One or more distinct locks, in the order in which the caller named them.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     keys: Vec<LockPath>,
@@ -143,8 +142,8 @@ impl Keys {
         self.keys.clone()
     }
 
-    /// Refuses a batch that is too large for one request. A server would close the connection, and the client would
-    /// send it again and again.
+    /// Refuses a batch that is too large for one request. Otherwise a server would close the connection, and the client
+    /// would send the request again and again.
     fn check_size(&self, client: &Client, data: &EntryData) -> Result<()> {
         let (session, data) = (client.current_session(), data.to_bytes().len());
         let bytes = self

@@ -1,4 +1,4 @@
-//! [`try_lock_many`]: locks whichever of several locks are free.
+//! [`try_lock_many`]: acquires the locks that are free, out of several locks.
 
 use futures_util::future::try_join_all;
 use lockkeeper_store::Client;
@@ -18,18 +18,19 @@ use crate::queue::Waiter;
 #[must_use = "dropping it releases the locks"]
 #[non_exhaustive]
 pub struct TryLockMany<G = Guard> {
-    /// The locks that were free, each with its guard, in the order named. The guards share one token, and are released
-    /// one by one.
+    /// The locks that were free, each with its guard, in the order in which the caller named them. The guards share one
+    /// token. Each guard releases only its own lock.
     pub acquired: Vec<(LockPath, G)>,
-    /// The locks that others hold or wait for, in the order named.
+    /// The locks that other contenders hold or wait for, in the order in which the caller named them.
     pub contended: Vec<LockPath>,
 }
 
 /// Acquires the mutexes that are free now, and returns the names of the others. Never waits for a lock.
 ///
-/// One request reads all queues, and a second joins those that look free. If another contender was faster at one, its
-/// entry is removed again. Nothing is written at a lock that is held, so trying costs its holder and waiters nothing.
-/// The answer "held" can be stale, see [`LockOptions::synced`].
+/// One request reads all queues, and a second request joins the queues that look empty. If another contender joined one
+/// of these queues first, the call removes its own entry there. The call writes nothing to the queue of a lock that is
+/// held, so a try does not affect the holder or the waiters. The answer "held" can be stale, see
+/// [`LockOptions::synced`].
 ///
 /// You can call this while you hold other locks, because it never waits. Cancel safe: a dropped call leaves nothing
 /// held or queued.
@@ -83,7 +84,7 @@ async fn try_acquire(lock: &MultiLock) -> Result<TryLockMany> {
         let (wait_options, events) = (lock.wait_options(true), lock.options.events.as_ref());
         let waiters = Batch::enter(&session, &free, &wait_options, events).await?;
         let granted = try_join_all(waiters.into_iter().map(Waiter::take_turn)).await?;
-        // Another contender may have been faster since the look.
+        // Another contender may have joined a queue after we read it.
         let is_granted: Vec<_> = granted.iter().map(Option::is_some).collect();
         let mut is_granted = is_granted.into_iter();
         for is_free in is_free.iter_mut().filter(|is_free| **is_free) {

@@ -1,9 +1,9 @@
 //! [`Claim`]: the protected create.
 //!
 //! The create may have been executed even if its reply was lost. As in Curator's protected create
-//! (`CreateBuilder.withProtection`), the znode's name contains an id that is unique to this create, so we can find the
-//! znode by name and owner and never create it twice. A claim always knows the state of its create, so dropping it
-//! never leaves a znode behind (invariant 7).
+//! (`CreateBuilder.withProtection`), the znode's name contains an id that is unique to this create. So we can find the
+//! znode by its name and owner, and never create it twice. A claim always knows which znodes its create may have made.
+//! So dropping the claim never leaves a znode behind (invariant 7).
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
 use crate::retry::retry;
 
-/// Znodes that one request creates, until they are handed over to guards.
+/// The znodes that one request creates. The claim owns them until it hands them over to guards.
 pub(crate) struct Claim<'a, R: Created> {
     session: &'a Session,
     names: Names<'a>,
@@ -35,20 +35,20 @@ pub(crate) enum Names<'a> {
         kind: Kind,
         id: EntryId,
     },
-    /// Names that are complete before the create, for a semaphore's leases or a converted entry.
+    /// Names that are complete before the create. Used for a semaphore's leases and for a converted entry.
     Exact(Vec<ZnodePath>),
 }
 
 enum State<R: Created> {
     Unsent,
     Sent(Box<Call<R>>),
-    /// The reply was lost or cannot be decoded, so the znodes may exist.
+    /// The reply was lost or could not be decoded, so the znodes may exist.
     Unknown,
     Owned(R::Nodes),
 }
 
 pub(crate) trait Created: Send + 'static {
-    /// An array for a single entry, so that waiting for one lock allocates no list.
+    /// Type of the created znodes. It is an array for a single entry, so that waiting for one lock allocates no list.
     type Nodes: AsRef<[ZnodePath]> + TryFrom<Vec<ZnodePath>> + Send;
 
     fn nodes(&self) -> Self::Nodes;
@@ -79,7 +79,8 @@ impl Created for Vec<OpReply> {
 
 pub(crate) enum Creation<R> {
     Replied(R),
-    /// The reply was lost. For each queue the entry and its czxid, or `None` if it has been deleted since.
+    /// The reply was lost. Contains the entry and its czxid for each queue, or `None` if the entry has been deleted
+    /// since.
     Found(Vec<Option<(ZnodePath, Zxid)>>),
 }
 
@@ -123,7 +124,7 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// Hands the znodes over to the caller, which must delete them from now on.
+    /// Hands the znodes over to the caller, which must delete them from then on.
     pub(crate) fn take(&mut self) -> R::Nodes {
         match std::mem::replace(&mut self.state, State::Unsent) {
             State::Owned(nodes) => nodes,
@@ -131,7 +132,7 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// Calls `send` again only when it is certain that the previous create was not executed.
+    /// Creates the znodes. Sends the request again only if the previous one was certainly not executed.
     pub(crate) async fn create(
         &mut self,
         mut send: impl FnMut() -> Call<R>,
@@ -142,25 +143,25 @@ impl<'a, R: Created> Claim<'a, R> {
                 Err(error) if error.is_ambiguous() => error,
                 Err(error) => return Err(error),
             };
-            // Never send again without a search. If both creates were executed, the unknown entry would block the queue
-            // for as long as the session lives.
+            // Never send the request again without a search for the entries. If both creates were executed, the unknown
+            // entry would block the queue for as long as the session lives.
             let found = Box::pin(self.find()).await?;
             if found.iter().any(Option::is_some) {
                 return Ok(Creation::Found(found));
             }
-            // An error code that cannot be decoded would only repeat. The missing znode shows that the create was
-            // refused.
+            // The reply contained an error code that we cannot decode. A retry would return it again. Our znode is
+            // missing, so the create was refused.
             if lost != Error::ConnectionLoss {
                 return Err(lost);
             }
         }
     }
 
-    /// Sends the create. After an [ambiguous](Error::is_ambiguous) error the caller must find out whether it was
-    /// executed, and call [`resolve`](Self::resolve).
+    /// Sends the create. After an [ambiguous](Error::is_ambiguous) error the caller must find out whether the create
+    /// was executed, and call [`resolve`](Self::resolve).
     pub(crate) async fn request(&mut self, send: impl FnOnce() -> Call<R>) -> Result<R, Error> {
         self.state = State::Sent(Box::new(send()));
-        // Awaited in place, because if this future is dropped, the claim must still own the call.
+        // Poll the call in place. If this future is dropped, the claim must still own the call.
         let reply = poll_fn(|context| match &mut self.state {
             State::Sent(call) => Pin::new(call).poll(context),
             _ => unreachable!("nothing else moves the state while the reply is awaited"),
@@ -181,7 +182,8 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// A reply with the wrong number of znodes is ambiguous, like a lost one.
+    /// Checks that the reply has the expected number of znodes. With a wrong number we do not know what was created, as
+    /// if the reply had been lost.
     #[inline]
     fn checked(&self, reply: R) -> Result<(R, R::Nodes), Error> {
         let expected = match &self.names {
@@ -198,7 +200,8 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// Records whether an unanswered create with exact names was executed. If not, it must no longer be possible.
+    /// Records whether an unanswered create with exact names was executed. If `created` is false, the caller must know
+    /// that the create cannot be executed any more.
     pub(crate) fn resolve(&mut self, created: bool) {
         self.state = match created {
             true => State::owned(self.exact_names().to_vec()),
@@ -206,7 +209,7 @@ impl<'a, R: Created> Claim<'a, R> {
         };
     }
 
-    /// Searches for the entries of an unanswered create, which a drop then removes.
+    /// Searches for the entries of an unanswered create. The claim then owns the entries that exist.
     async fn find(&mut self) -> Result<Vec<Option<(ZnodePath, Zxid)>>, Error> {
         let Names::Numbered { queues, kind, id } = self.names else {
             unreachable!("znodes with exact names are looked for by the caller");
@@ -224,14 +227,14 @@ impl<'a, R: Created> Claim<'a, R> {
         Ok(found)
     }
 
-    /// Removes all znodes that were or may still be created.
+    /// Removes all znodes that were created or may still be created.
     pub(crate) fn abandon(&mut self) {
         let state = std::mem::replace(&mut self.state, State::Unsent);
         match (state, &self.names) {
             (State::Unsent, _) => {}
             (State::Owned(nodes), _) => remove_all(self.session, nodes.as_ref()),
-            // A session's requests are executed in the order in which they are sent, so this delete follows any create
-            // that is still in flight.
+            // A session's requests are executed in the order in which they are sent. So this delete is executed after a
+            // create that is still in flight.
             (_, Names::Exact(names)) => remove_all(self.session, names),
             (state, Names::Numbered { queues, kind, id }) => {
                 let (session, queues) = (self.session.clone(), queues.to_vec());
@@ -244,14 +247,15 @@ impl<'a, R: Created> Claim<'a, R> {
 impl<R: Created> Drop for Claim<'_, R> {
     #[inline]
     fn drop(&mut self) {
-        // Nothing to remove after a grant, which is the usual case.
+        // After a grant, the usual case, there is nothing to remove.
         if !matches!(self.state, State::Unsent) {
             self.abandon();
         }
     }
 }
 
-/// Removes the entries of a create once its outcome is known, and with it their numbers.
+/// Removes the entries of a create. If the reply has not arrived, waits for it in the background, because only the
+/// reply contains the full names.
 fn clean_up<R: Created>(session: Session, queues: Vec<ZnodePath>, name: String, state: State<R>) {
     let reply = match state {
         State::Sent(call) => call.now_or_never(),
@@ -260,7 +264,8 @@ fn clean_up<R: Created>(session: Session, queues: Vec<ZnodePath>, name: String, 
     if let Ok(Ok(reply)) = &reply {
         return remove_all(&session, reply.nodes().as_ref());
     }
-    // Counted from now on, not only after the reply, because a program may wait until no clean-up is pending.
+    // Count the clean-up from now on and not only after the reply, because a program may wait until no clean-up is
+    // pending.
     let pending = Cleanup::new(&session, &queues[0]);
     spawn_detached(async move {
         let (_pending, session) = (pending, session);
@@ -276,7 +281,7 @@ fn clean_up<R: Created>(session: Session, queues: Vec<ZnodePath>, name: String, 
                     .iter()
                     .for_each(|node| remove(&session, node));
             }
-            // The connection may also break after the wait was dropped.
+            // The connection may also break while this task waits for the reply.
             Err(error) if error.is_ambiguous() => sweep(session, queues, name).await,
             Err(_) => {}
         }
@@ -294,7 +299,7 @@ async fn sweep(session: Session, queues: Vec<ZnodePath>, name: String) {
             }
             Err(error) => error,
         };
-        // Gives up, and logs that, only if no retry can help.
+        // Gives up only if no retry can help, and logs that.
         match cleanup.retry_after(session, error).await {
             Ok(again) => session = again,
             Err(_) => return,
@@ -302,7 +307,7 @@ async fn sweep(session: Session, queues: Vec<ZnodePath>, name: String) {
     }
 }
 
-/// Searches all queues concurrently.
+/// Searches all queues concurrently for the entries with this name.
 async fn find_all(
     session: &Session,
     queues: &[ZnodePath],
@@ -314,8 +319,8 @@ async fn find_all(
 
 /// Finds one entry by its unique name and its owner.
 ///
-/// Absence is only proof after a write committed on the same connection. Until then the create may still be on its way
-/// over the broken connection (invariant 8).
+/// A list without the entry only proves its absence if the list was read after a committed write on the same
+/// connection. Without such a write, the create may still be on its way over the broken connection (invariant 8).
 async fn find(
     session: &Session,
     queue: &ZnodePath,
@@ -324,7 +329,7 @@ async fn find(
     let unnumbered = queue.join(name)?;
     let children = retry(|| list_behind_a_write(session, queue, &unnumbered)).await?;
     for child in children.iter().filter(|child| child.starts_with(name)) {
-        // Check the owner too, because a name can be copied.
+        // Check the owner too, because another client can copy a name.
         let node = queue.join(child)?;
         if let Some(czxid) = created_at(session, &node).await? {
             return Ok(Some((node, czxid)));
@@ -335,18 +340,19 @@ async fn find(
 
 const NO_VERSION: i32 = i32::MAX;
 
-/// Lists a queue after a write committed on the same connection: a delete of `missing`, which never exists. It is
-/// refused, but agreed upon like any write. A sync is not enough, because it is not a transaction.
+/// Lists a queue after a committed write on the same connection. The write is a delete of `missing`, which never
+/// exists. The delete is refused, but the servers agree on it as on any write. A sync is not enough, because it is not
+/// a transaction.
 async fn list_behind_a_write(
     session: &Session,
     queue: &ZnodePath,
     missing: &ZnodePath,
 ) -> Result<Vec<String>, Error> {
-    // Both are sent before either is awaited. That takes one round trip, and the list cannot overtake the write.
+    // Send both requests before awaiting either. They take one round trip, and the list cannot overtake the write.
     let barrier = session.delete(missing, Some(NO_VERSION));
     let list = session.get_children(queue);
     match (barrier.await, list.await) {
-        // Without the write the list proves nothing, so the caller sends both again.
+        // If the write was lost, the list proves nothing, so the caller must send both requests again.
         (Err(Error::ConnectionLoss), _) => Err(Error::ConnectionLoss),
         (Err(Error::NoNode { .. } | Error::BadVersion { .. }), Ok((names, _))) => Ok(names),
         (_, Err(Error::NoNode { .. })) => Ok(Vec::new()),
@@ -355,7 +361,7 @@ async fn list_behind_a_write(
     }
 }
 
-/// Returns the czxid of a znode of this session. The name is not enough, because it can be copied.
+/// Returns the czxid of a znode if this session owns it. A matching name is not enough, because it can be copied.
 pub(crate) async fn created_at(session: &Session, node: &ZnodePath) -> Result<Option<Zxid>, Error> {
     let stat = retry(|| session.exists(node)).await?;
     Ok(stat
@@ -397,7 +403,7 @@ pub(crate) async fn create_queue(
         let marker = ReleaseMarker::fresh_bytes(kind);
         match retry(|| session.create(queue, marker.clone(), mode)).await {
             Ok(_) | Err(Error::NodeExists { .. }) => return Ok(()),
-            // Without containers, an empty queue's znode remains.
+            // The server does not support containers. Use a persistent znode, which remains when the queue is empty.
             Err(Error::Unimplemented { .. }) if mode == CreateMode::Container => {
                 mode = CreateMode::Persistent;
             }
@@ -414,7 +420,8 @@ pub(crate) async fn create_queue(
     }
 }
 
-/// Creates missing znodes as containers if possible, because persistent ones would accumulate if paths are always new.
+/// Creates missing ancestors, as containers if possible. Persistent znodes would accumulate in a program that uses new
+/// paths all the time.
 pub(crate) async fn create_above(
     session: &Session,
     above: &ZnodePath,
@@ -474,7 +481,7 @@ mod tests {
         (call, nodes, watches)
     }
 
-    /// The entries are deleted, which fires the watches.
+    /// The test detects the removal by watches, which fire when the entries are deleted.
     #[test]
     fn a_dropped_claim_leaves_no_entry_behind() {
         pollster::block_on(async {
@@ -482,7 +489,7 @@ mod tests {
             type Answer = fn(Call<Vec<OpReply>>) -> State<Vec<OpReply>>;
             let sent: Answer = |call| State::Sent(Box::new(call));
             let lost: Answer = |_| State::Unknown;
-            // In the last two cases one queue has no entry, so the reply has too few znodes and is ambiguous.
+            // In the last two cases one queue has no entry. The reply then has too few znodes and is ambiguous.
             for (answer, created) in [(sent, 3), (lost, 3), (sent, 2), (lost, 2)] {
                 let id = EntryId::fresh();
                 let names = Names::Numbered {

@@ -4,22 +4,22 @@ use lockkeeper_store::{Call, Cleanup, Error, Session, ZnodePath, spawn_detached}
 
 pub(crate) type PendingDelete = Result<Result<(), Error>, Call<()>>;
 
-/// Withdraws an entry, in the background unless the store answers immediately.
+/// Withdraws an entry. Continues in the background if the store does not answer immediately.
 pub(crate) fn remove(session: &Session, path: &ZnodePath) {
     match session.withdraw(path).now_or_never() {
         Ok(Ok(()) | Err(Error::NoNode { .. })) => {}
         first => {
             let (session, path) = (session.clone(), path.clone());
             spawn_detached(async move {
-                // The failure has been logged, and there is no caller to return it to.
+                // The failure has already been logged, and we have no caller to return it to.
                 let _ = until_gone(session, path, first, Session::withdraw).await;
             });
         }
     }
 }
 
-/// Withdraws entries in a drop. Waits until the deletes are [written](Session::flush), because the process may exit
-/// right after it.
+/// Withdraws entries when a value is dropped. Waits until the deletes are [written](Session::flush), because the
+/// process may exit right after the drop.
 pub(crate) fn remove_all<'a>(session: &Session, nodes: impl IntoIterator<Item = &'a ZnodePath>) {
     nodes.into_iter().for_each(|node| remove(session, node));
     session.flush();
@@ -27,7 +27,7 @@ pub(crate) fn remove_all<'a>(session: &Session, nodes: impl IntoIterator<Item = 
 
 /// Deletes a znode of this session. Returns true if it may have existed when the delete was first sent.
 ///
-/// A delete that was refused or lost its reply is retried ([`Cleanup`]), which is safe because the name is unique.
+/// If a delete is refused or its reply is lost, it is retried ([`Cleanup`]). This is safe because the name is unique.
 pub(crate) async fn delete_until_gone(
     session: Session,
     path: ZnodePath,
@@ -44,8 +44,8 @@ async fn until_gone(
     again: fn(&Session, &ZnodePath) -> Call<()>,
 ) -> Result<bool, Error> {
     let mut cleanup = Cleanup::new(&session, &path);
-    // Declared after `cleanup` and so dropped before it. The last client waits for that count, and must then be the
-    // last owner of the session.
+    // Declare `session` after `cleanup`, so that it is dropped first. The last client waits until the number of pending
+    // clean-ups is zero, and must then be the last owner of the session.
     let mut session = session;
     let mut may_be_done = false;
     let mut deleted = match first {

@@ -1,7 +1,7 @@
 //! Finds contenders among the children of a queue.
 //!
-//! Contenders are ephemeral, and a persistent znode with such a name must not block a lock. A store's index contains
-//! only ephemeral znodes. For a list of names we may have to read their states.
+//! Contenders are ephemeral. A persistent znode with a contender's name must not block a lock. A store's index contains
+//! only ephemeral znodes. If the store only lists names, we may have to read the state of some znodes.
 
 use lockkeeper_store::{Error, Session, Stat, ZnodePath};
 
@@ -11,10 +11,11 @@ use crate::error::{LockError, Result};
 use crate::names::{Kind, contender_number, has_unique_id};
 use crate::retry::retry;
 
-/// Requests sent before the first reply is awaited, which bounds memory in large folders (invariant 10).
+/// Number of requests that are sent before the first reply is awaited. It bounds the memory for large folders
+/// (invariant 10).
 const ASKED_AT_ONCE: usize = 256;
 
-/// Returns the children with names of contenders, in order.
+/// Returns the children that have the names of contenders, in the order of their numbers.
 pub(crate) fn contenders<'a>(session: &Session, children: &'a [String]) -> Vec<(i64, &'a str)> {
     let numbered = children.iter().filter_map(|child| {
         let number = contender_number(session, child)?;
@@ -25,7 +26,7 @@ pub(crate) fn contenders<'a>(session: &Session, children: &'a [String]) -> Vec<(
     contenders
 }
 
-/// Like [`contenders`], but returns paths.
+/// Like [`contenders`], but returns the paths.
 pub(crate) fn in_order(
     session: &Session,
     parent: &ZnodePath,
@@ -35,7 +36,7 @@ pub(crate) fn in_order(
     contenders.map(|(_, name)| parent.join(name)).collect()
 }
 
-/// Returns true if one of these children would block a new contender. An index contains only ephemeral znodes.
+/// Returns true if one of these children would block a new contender. `is_index` means that all of them are ephemeral.
 pub(crate) async fn is_taken(queue: Queue<'_>, names: &[String], is_index: bool) -> Result<bool> {
     let Queue {
         session,
@@ -55,18 +56,19 @@ pub(crate) async fn is_taken(queue: Queue<'_>, names: &[String], is_index: bool)
 }
 
 pub(crate) async fn looks_taken(queue: Queue<'_>, synced: bool) -> Result<bool> {
-    // For an exclusive contender the head is enough. Any number of readers may be ahead of the first writer, so 0 lists
-    // all.
+    // For an exclusive contender the head is enough. For a reader we list all entries (limit 0), because any number of
+    // readers may be ahead of the first writer.
     let limit = usize::from(queue.kind.is_exclusive());
     match list_queue(queue.session, queue.path, limit, synced).await {
         Ok((names, is_index)) => is_taken(queue, &names, is_index).await,
-        // The queue was never used, or was reaped.
+        // The queue's znode does not exist, because the queue was never used or was reaped.
         Err(Error::NoNode { .. }) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
 
-/// A name with a unique id is trusted, so that trying a held lock costs one request.
+/// Returns true if one of these names is a contender. We trust a name with a unique id and do not read its znode, so
+/// that trying a held lock costs one request.
 pub(crate) async fn any_contends(
     session: &Session,
     queue: &ZnodePath,
@@ -78,7 +80,7 @@ pub(crate) async fn any_contends(
     Ok(first_ephemeral(session, queue, names).await?.is_some())
 }
 
-/// Refuses a queue with an entry of another kind of recipe.
+/// Refuses a queue that contains an entry of another recipe.
 pub(crate) async fn check_kind(
     session: &Session,
     queue: &ZnodePath,
@@ -89,8 +91,8 @@ pub(crate) async fn check_kind(
     let strangers: Vec<_> = children
         .filter(|child| expected.foreign_recipe(child).is_some())
         .collect();
-    // A semaphore's `locks` and `leases` are persistent and identify the recipe. A numbered entry only counts if it is
-    // ephemeral.
+    // The persistent children `locks` and `leases` identify a semaphore. A child with a number only identifies a recipe
+    // if it is ephemeral.
     let part = strangers.iter().find(|child| !is_numbered(child));
     let stranger = match part {
         Some(part) => Some(*part),
@@ -99,7 +101,7 @@ pub(crate) async fn check_kind(
     stranger.map_or(Ok(()), |stranger| check_name(queue, expected, stranger))
 }
 
-/// The caller knows that the child is ephemeral or part of a semaphore.
+/// Refuses a child of another recipe. The caller must know that the child is ephemeral or part of a semaphore.
 pub(crate) fn check_name(queue: &ZnodePath, expected: Kind, child: &str) -> Result<()> {
     match expected.foreign_recipe(child) {
         None => Ok(()),
@@ -125,7 +127,7 @@ pub(crate) async fn first_ephemeral<'a>(
     Ok(first.map(|index| names[index]))
 }
 
-/// Returns the index of the first of these children whose state matches.
+/// Returns the index of the first of these children whose Stat satisfies the condition.
 pub(crate) async fn first_such(
     session: &Session,
     queue: &ZnodePath,
@@ -168,7 +170,7 @@ pub(crate) async fn list_queue(
     synced: bool,
 ) -> Result<(Vec<String>, bool), Error> {
     retry(|| async {
-        // Sent together, because the server answers in FIFO order and the barrier then costs no extra round trip.
+        // Send both requests together. The server answers in FIFO order, so the sync costs no extra round trip.
         let barrier = synced.then(|| session.sync(queue));
         let list = session.get_queue(queue, limit);
         if let Some(barrier) = barrier {
@@ -189,7 +191,7 @@ mod tests {
 
     use super::*;
 
-    /// More children than fit into one round trip.
+    /// The queue has more children than one round trip reads.
     #[test]
     fn the_first_of_many_children_is_found_by_its_place() {
         pollster::block_on(async {

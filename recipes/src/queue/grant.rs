@@ -11,9 +11,9 @@ use crate::token::FencingToken;
 pub(crate) struct Grant {
     pub(crate) node: GrantNode,
     pub(crate) token: FencingToken,
-    /// Lease at the time of the grant. Once it has lapsed, the guard is lost for good (invariant 6).
+    /// The lease at the time of the grant. Once this lease has lapsed, the guard is lost for good (invariant 6).
     pub(crate) lease: Lease,
-    /// Release marker of the queue, if the holder has read it while it waited.
+    /// Release marker of the queue, if the holder has read the marker while it waited.
     pub(crate) marker: Option<CurrentMarker>,
 }
 
@@ -28,7 +28,7 @@ impl Grant {
     }
 }
 
-/// An entry in an embedded store is a reference, and its path is only built on demand.
+/// The znode of a grant. In an embedded store it is a reference to the entry, and its path is only built on demand.
 #[derive(Clone)]
 pub(crate) struct GrantNode {
     entry: Option<GrantEntry>,

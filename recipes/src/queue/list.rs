@@ -1,7 +1,7 @@
 //! [`ListedQueue`]: finds the blocker in a store that only lists names, such as ZooKeeper.
 //!
-//! The names are listed and ordered once ([`Predecessors`]). After that the waiter reads the release marker and a few
-//! entries ahead instead of another list, so the cost of a hand-over does not grow with the queue.
+//! We list and order the names once ([`Predecessors`]). After that the waiter does not list them again, but reads the
+//! release marker and a few entries ahead. So the cost of a hand-over does not grow with the queue.
 
 use lockkeeper_store::{Error, ReadOp, ReadReply, Session, ZnodePath};
 
@@ -13,7 +13,7 @@ use crate::metadata::LockMetadata;
 use crate::names::{contender_number, converted, is_writer};
 use crate::retry::retry;
 
-/// Entries read per request. Grows while all entries read turn out to be gone.
+/// Number of entries read in the first request. It grows as long as all entries that were read have left.
 const FIRST_READS: usize = 8;
 const MAX_READS: usize = 128;
 
@@ -23,16 +23,16 @@ const MAX_NAMES: usize = 3;
 #[derive(Default)]
 pub(super) struct ListedQueue {
     predecessors: Predecessors,
-    /// Length of a new list, as of the last read of the parent.
+    /// Number of names that a new list would return, as of the last read of the parent.
     queued: usize,
     pub(super) marker: Option<CurrentMarker>,
-    /// All entries up to this number have left, according to the marker.
+    /// Number from the release marker. All entries up to this number have left.
     released: Option<i64>,
 }
 
 impl ListedQueue {
-    /// Takes a list of all names, and watches the nearest entry that blocks `entry`. The list does not show whether
-    /// that entry is ours, but `own` may.
+    /// Orders a list of all names, and watches the nearest entry that blocks `entry`. The list does not show whether
+    /// our session owns `entry`. `own` says whether the caller knows it.
     pub(super) async fn order(
         &mut self,
         queue: Queue<'_>,
@@ -55,7 +55,7 @@ impl ListedQueue {
         self.find(queue, entry, own).await
     }
 
-    /// Watches the nearest blocking entry again, after a change of its data.
+    /// Watches the nearest blocking entry again after its data has changed.
     pub(super) async fn watch_again(
         &mut self,
         queue: Queue<'_>,
@@ -64,19 +64,19 @@ impl ListedQueue {
         self.find(queue, entry, Own::Unknown).await
     }
 
-    /// Watches the nearest blocking entry. If there is none, confirms our entry, unless it was read after everything
-    /// known about the entries ahead (invariant 8).
+    /// Watches the nearest blocking entry. If no entry blocks, confirms that our entry exists (invariant 8). The
+    /// confirmation is skipped if our entry was read after everything that we know about the entries ahead.
     async fn find(&mut self, queue: Queue<'_>, entry: &ZnodePath, mut own: Own) -> Result<Step> {
         while let Some(nearest) = self.predecessors.nearest() {
             let by = queue.path.join(nearest)?;
             match watch(queue.session, by, self.predecessors.ahead).await {
                 Ok(Some(blocker)) => return Ok(Step::Behind(blocker)),
-                // A persistent znode with a contender's name, which does not block.
+                // This is a persistent znode with a contender's name. It does not block.
                 Ok(None) => {
                     self.predecessors.discard_nearest();
                     own = Own::Unknown;
                 }
-                // Not retried, because after a reconnection the queue must be read again (invariant 8).
+                // Do not retry here, because after a reconnection we must read the queue again (invariant 8).
                 Err(Error::ConnectionLoss) => return Ok(Step::Recheck),
                 Err(error) => return Err(error.into()),
             }
@@ -88,7 +88,7 @@ impl ListedQueue {
         }
     }
 
-    /// Confirms `entry` after the nearest blocker is gone (invariant 8), and watches the next blocker.
+    /// Confirms `entry` after the nearest blocker has left (invariant 8), and watches the next blocker.
     pub(super) async fn pass(&mut self, queue: Queue<'_>, entry: &ZnodePath) -> Result<Step> {
         if !self.confirm(queue, entry).await? {
             return Ok(Step::Gone);
@@ -104,8 +104,8 @@ impl ListedQueue {
         self.find(queue, entry, Own::Seen).await
     }
 
-    /// Returns true if the last marker shows that `entry`, the one just ahead, was released. No entry behind us can
-    /// have written a marker yet.
+    /// Returns true if the marker that we read last shows that `entry`, the entry just ahead of us, was released.
+    /// Entries behind us cannot have written a marker yet.
     pub(super) fn has_released(&self, entry: &ZnodePath) -> bool {
         self.released.is_some() && self.released >= number_of(entry)
     }
@@ -130,7 +130,7 @@ impl ListedQueue {
                 self.queued = usize::try_from(stat.num_children).unwrap_or(0);
                 MarkerReading::parse(kind, session.store_id(), data, stat)
             }
-            // For example, no permission to read it.
+            // We may have no permission to read the marker, for example.
             _ => None,
         };
         self.marker = reading.as_ref().map(|reading| reading.current);
@@ -138,8 +138,8 @@ impl ListedQueue {
         Ok(true)
     }
 
-    /// Reads whether the nearest entries still exist, because an entry that died, or left a shared lock, wrote no
-    /// marker. Reads more as long as that is cheaper than a new list. Returns `None` if our entry is gone.
+    /// Reads whether the nearest entries still exist. An entry that died or that left a shared lock wrote no marker.
+    /// Reads more entries as long as that costs less than a new list. Returns `None` if our entry has been removed.
     async fn ask_about_nearest(
         &mut self,
         queue: Queue<'_>,
@@ -161,7 +161,7 @@ impl ListedQueue {
     }
 }
 
-/// Returns true if reading `few` of the remaining `left` entries may cost more than a list of `queued` names.
+/// Returns true if reading the next `few` of the `left` remaining entries may cost more than a list of `queued` names.
 fn exceeds_list(few: usize, left: usize, queued: usize) -> bool {
     MAX_NAMES * few.min(left) > queued
 }
@@ -173,7 +173,7 @@ pub(super) enum Own {
     Unknown,
 }
 
-/// Checks the owner as well, because a name can be copied.
+/// Returns true if our session owns the znode. We check the owner, because a name can be copied.
 fn is_own(session: &Session, read: Option<&ReadReply>) -> bool {
     matches!(read, Some(ReadReply::Data { stat, .. }) if stat.ephemeral_owner == session.id())
 }
@@ -181,9 +181,9 @@ fn is_own(session: &Session, read: Option<&ReadReply>) -> bool {
 /// Watches the entry `by`. Returns `None` if it is not ephemeral.
 async fn watch(session: &Session, by: ZnodePath, count: usize) -> Result<Option<Blocker>, Error> {
     let (stat, watcher, is_traceable) = if is_writer(by.name()) {
-        // Our entries keep a derivable name when they are converted between reader and writer. Since 5.5 (CURATOR-621),
-        // a writer of Curator becomes a reader in a new znode with the same number and any name, which only a new list
-        // shows.
+        // When our entries are converted between reader and writer, their new name can be derived from the old one.
+        // Since version 5.5 (CURATOR-621), Curator converts a writer into a reader in a new znode that has the same
+        // number but an arbitrary name. Only a new list shows this name.
         match session.watch_data(&by).await {
             Ok((data, stat, watcher)) => {
                 let is_ours = LockMetadata::parse(&data).is_some();
@@ -194,7 +194,7 @@ async fn watch(session: &Session, by: ZnodePath, count: usize) -> Result<Option<
         }
     } else {
         let (stat, watcher) = session.watch_exists(&by).await?;
-        // On a missing znode `exists` watches its creation. Dropping the watcher removes that watch.
+        // If the znode is missing, `exists` watches for its creation. Dropping the watcher removes that watch.
         (stat, stat.map(|_| watcher), true)
     };
     if stat.is_some_and(|stat| !stat.is_ephemeral()) {
@@ -208,8 +208,8 @@ async fn watch(session: &Session, by: ZnodePath, count: usize) -> Result<Option<
     }))
 }
 
-/// Returns the name under which each entry exists, if it does. Our `entry` is read last, so it existed after all
-/// missing ones had left.
+/// Returns the name under which each entry exists, or `None` if it does not exist. Our `entry` is read last, so if it
+/// exists, it still existed after the missing entries had left.
 async fn standing(
     queue: Queue<'_>,
     entry: &ZnodePath,
@@ -239,8 +239,8 @@ async fn standing(
 /// Returns the names under which an entry may exist, in reading order.
 fn names_of(name: &str) -> Vec<String> {
     match converted(name) {
-        // A reader whose upgrade fails returns to its first name, perhaps between two reads. So we read that name
-        // twice.
+        // If an upgrade fails, the reader returns to its first name. This may happen between two reads, so we read the
+        // first name twice.
         Some(other) => vec![name.to_owned(), other, name.to_owned()],
         None => vec![name.to_owned()],
     }

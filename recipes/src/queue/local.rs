@@ -19,7 +19,7 @@ use crate::names::{EntryId, Kind};
 use crate::select::{Either, select};
 use crate::token::FencingToken;
 
-/// Small, because each waiter has one. Dropping it leaves the queue.
+/// An entry in an embedded store. Each waiter has one, so the type is small. Dropping the entry leaves the queue.
 pub(crate) struct LocalEntry(Option<Parts>);
 
 struct Parts {
@@ -27,7 +27,7 @@ struct Parts {
     node: GrantNode,
     id: EntryId,
     data: EntryData,
-    /// The session's lease from before the entry was created, so that a later lapse shows.
+    /// The session's lease from before the entry was created. If the lease lapses later, `may_grant` returns false.
     lease: Lease,
     turn: Option<PredecessorWatch>,
     progress: Option<Progress>,
@@ -36,15 +36,15 @@ struct Parts {
 pub(crate) enum LocalAttempt<G> {
     Granted(G),
     Queued(Box<LocalEntry>),
-    /// Nothing was done, and the caller must send requests instead.
+    /// Nothing was done, and the caller must use requests instead.
     Unsupported,
 }
 
 const HANDED_OVER: &str = "it has been handed over";
 
 impl LocalEntry {
-    /// Adds an entry to a queue. If it holds immediately and need not be reported, `hold` turns it into a guard. `data`
-    /// gets the time in milliseconds since the epoch.
+    /// Adds an entry to a queue. If the entry holds the lock immediately and the grant need not be reported, `hold`
+    /// turns the entry into a guard. `data` is called with the time in milliseconds since the Unix epoch.
     #[inline(always)] // as `hold` should be: then the parts of the guard are written where they stay
     pub(crate) fn enter<G>(
         client: &Client,
@@ -90,8 +90,8 @@ impl LocalEntry {
         })))))
     }
 
-    /// Hands the entry over to the guard that `hold` creates, unless the lease is too old. The caller must know that
-    /// nothing blocks it.
+    /// Hands the entry over to the guard that `hold` creates. Returns `None` if the lease is too old. The caller must
+    /// know that nothing blocks the entry.
     pub(crate) fn hold<G>(
         &mut self,
         hold: impl FnOnce(Session, Grant, EntryData) -> G,
@@ -108,7 +108,7 @@ impl LocalEntry {
         Some(hold(session, Grant::new(node, token, lease), data))
     }
 
-    /// Hands the znode over to the caller, which must delete it from now on.
+    /// Hands the znode over to the caller, which must delete it from then on.
     pub(super) fn take(&mut self) -> GrantNode {
         self.0.take().expect(HANDED_OVER).node
     }
@@ -142,8 +142,9 @@ impl LocalEntry {
         key.expect("it was created by reference")
     }
 
-    /// Waits by reference until the entry ahead is gone. Returns false if the wait must continue with requests, because
-    /// something else blocks, the session has ended, or the wait may be for itself. Cancel safe.
+    /// Waits without requests until the entry ahead has left. Returns false if the wait must continue with requests.
+    /// This is the case if something else blocks, if the session has ended, or if the task may be waiting for its own
+    /// lock. Cancel safe.
     pub(crate) async fn wait(&mut self, kind: Kind, deadline: &Option<Progress>) -> bool {
         let Parts {
             session,
@@ -163,7 +164,8 @@ impl LocalEntry {
         if let Some(progress) = progress {
             progress.note_wait();
         }
-        // Tasks of one client may wait for themselves. For a reader the own writer may be further ahead.
+        // A task of this client may be waiting for its own lock. A reader may wait for its own writer even if the entry
+        // directly ahead is not ours.
         let may_be_own = ahead.is_own() && kind != Kind::Candidate || kind == Kind::Read;
         let contender = || Contender {
             session: session.clone(),
@@ -180,7 +182,7 @@ impl LocalEntry {
                 Either::Right(_) => return false,
             },
         };
-        // The event is from the transaction that deleted the entry ahead. It states that our entry exists and is not
+        // The event is from the transaction that deleted the entry ahead. It says that our entry exists and is not
         // blocked (invariant 8).
         let is_clear = gone.is_ok_and(|gone| gone.clear);
         if is_clear {
@@ -189,7 +191,7 @@ impl LocalEntry {
         is_clear
     }
 
-    /// Ends the wait by reference. Returns false if there is none.
+    /// Stops watching the entry ahead. Returns false if there was no such watch.
     pub(super) fn forget_turn(&mut self) -> bool {
         let Parts { session, turn, .. } = self.0.as_mut().expect(HANDED_OVER);
         let turn = turn.take();
@@ -211,14 +213,14 @@ impl LocalEntry {
         let Parts {
             session, progress, ..
         } = self.parts();
-        // Counted only when needed, for the error of a deadline that has passed.
+        // We count the entries ahead only if the deadline has passed, because only its error needs the count.
         if let Some(progress) = progress.as_ref().filter(|it| it.is_over())
             && let Some(held) = self.parts().node.held()
             && let Some(ahead) = session.count_ahead(held.key)
         {
             progress.note(held.queue.path(), ahead);
         }
-        // Not as a release, because we may have been granted the lock without noticing.
+        // Do not report this as a release. We may have been granted the lock without noticing it.
         if !self.session().leave(self.key(), DeleteReason::Unknown) {
             remove(self.session(), self.path());
         }

@@ -1,10 +1,11 @@
-//! The order in a queue by names, without I/O. [`Predecessors`] are the entries ahead, and [`ReleaseMarker`] is the
-//! number up to which a queue has been released.
+//! The order of a queue by names, without I/O. [`Predecessors`] are the entries ahead of a waiter. [`ReleaseMarker`] is
+//! the number up to which a queue has been released.
 //!
-//! A store without an index (ZooKeeper) only shows predecessors by listing all names. To avoid a second list per
-//! hand-over, a holder that leaves writes the number up to which the queue has been released into the queue's parent,
-//! in one multi with its own delete. The next waiter drops all entries up to that number from its list. Other libraries
-//! ignore the marker. If the parent contains foreign data or may not be written, the release is a plain delete.
+//! A store without an index (ZooKeeper) only shows predecessors in a list of all names. To avoid a second list per
+//! hand-over, a holder that leaves writes a number into the queue's parent, in one multi with the delete of its own
+//! entry. All entries up to this number have been released. The next waiter drops these entries from its list. Other
+//! libraries ignore the marker. If the parent contains foreign data or we may not write it, the release is a plain
+//! delete.
 
 use std::sync::OnceLock;
 
@@ -19,12 +20,12 @@ use crate::names::{Kind, converted, is_writer};
 pub(crate) struct Predecessors {
     blocking: Vec<(i64, String)>,
     watched: Option<i64>,
-    /// All contenders ahead, including those that do not block.
+    /// Number of all contenders ahead, including those that do not block.
     pub(crate) ahead: usize,
 }
 
 impl Predecessors {
-    /// Selects the entries ahead of the child `me`, which must be among the children.
+    /// Selects the entries ahead of the child `me`. Returns `None` if `me` is not among the children.
     pub(crate) fn of(
         children: Vec<String>,
         me: &str,
@@ -40,9 +41,9 @@ impl Predecessors {
             let Some(sequence) = number(&child) else {
                 continue;
             };
-            // By number, not by text, because prefixes differ between libraries and numbers grow beyond ten digits. Two
-            // entries can have the same number, because Curator converts a writer into a new znode with its number.
-            // Then the name decides, which gives everyone the same order.
+            // Compare numbers and not names, because prefixes differ between libraries and numbers can have more than
+            // ten digits. Two entries can have the same number, because Curator converts a writer into a new znode with
+            // the same number. The name then decides, so that all clients see the same order.
             if (sequence, child.as_str()) < (mine, me) {
                 ahead += 1;
                 if blocks(&child, blockers) {
@@ -58,7 +59,7 @@ impl Predecessors {
         })
     }
 
-    /// Returns the entry to watch, which is the nearest (invariant 4).
+    /// Returns the nearest blocking entry, which is the one to watch (invariant 4).
     pub(crate) fn nearest(&self) -> Option<&str> {
         self.blocking.last().map(|(_, name)| name.as_str())
     }
@@ -68,10 +69,10 @@ impl Predecessors {
         self.ahead = self.ahead.saturating_sub(1);
     }
 
-    /// Drops the watched entry, which is gone, and all entries released according to the marker.
+    /// Drops the watched entry, which has left, and all entries that have been released according to the marker.
     pub(crate) fn shorten(&mut self, released: Option<i64>) {
         self.watched = self.blocking.last().map(|(sequence, _)| *sequence);
-        // Keep a reader or writer, because it may have been converted and still block under its other name.
+        // Keep a reader or a writer. It may have been converted, and may still block under its other name.
         let watched = self.nearest().map(converted);
         if watched == Some(None) {
             self.blocking.pop();
@@ -91,13 +92,14 @@ impl Predecessors {
         self.blocking.len()
     }
 
-    /// Takes the names under which the nearest few entries exist.
+    /// Updates the nearest entries with the names under which they exist. An entry without a name has left.
     pub(crate) fn update(&mut self, standing: Vec<Option<String>>, blockers: Blockers) -> Nearest {
         for now in standing {
             let Some((sequence, name)) = self.blocking.pop() else {
                 break;
             };
-            // Only for the watched writer do we know from its data that we can follow its conversion.
+            // A writer has left. We can only follow its conversion if it is the writer that we watched, because we know
+            // its data.
             if now.is_none() && is_writer(&name) && self.watched != Some(sequence) {
                 return Nearest::Unknown;
             }
@@ -122,9 +124,9 @@ impl Predecessors {
 pub(crate) enum Nearest {
     /// The nearest entry is known, or none is left.
     Known,
-    /// All entries read are gone, so read more or list the queue again.
+    /// All entries that were read have left, so read more entries or list the queue again.
     Further,
-    /// A writer that we did not watch is gone. It may exist as a reader under any name, so only a new list helps.
+    /// A writer that we did not watch has left. It may exist as a reader under any name, so we need a new list.
     Unknown,
 }
 
@@ -141,7 +143,7 @@ pub(crate) fn count_holders<'a>(names: impl IntoIterator<Item = &'a str>) -> usi
     }
 }
 
-/// A reader (also kazoo's) or a semaphore's permit.
+/// Returns true for the name of a reader (ours or kazoo's) or of a semaphore's permit.
 pub(crate) fn is_shared(name: &str) -> bool {
     [SHARED_MARKER, "__rlock__", "-lease-"]
         .iter()
@@ -153,16 +155,16 @@ pub(crate) fn holding(mut queue: Vec<ZnodePath>) -> Vec<ZnodePath> {
     queue
 }
 
-/// Release marker in the data of a queue's parent: the number up to which all entries have left.
+/// Release marker in the data of a queue's parent. It contains the number up to which all entries have left.
 ///
-/// Numbers restart under a new parent, so a marker names its store and its parent (by czxid). A copied marker would let
-/// a waiter hold together with the holder (invariant 5).
+/// Numbers restart under a new parent, so a marker also contains the id of its store and the czxid of its parent. If we
+/// trusted a copied marker, a waiter could hold the lock together with the holder (invariant 5).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReleaseMarker {
     v: u32,
     queue: String,
-    /// `None` in a queue that no holder has left yet.
+    /// Id of the store for which the marker is valid. `None` in a queue that no holder has left yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     store: Option<String>,
     /// Czxid of the parent for which the marker is valid.
@@ -173,7 +175,7 @@ pub(crate) struct ReleaseMarker {
     released: Option<i64>,
 }
 
-/// What markers of all versions have in common. Such data may be replaced.
+/// The fields that markers of all versions have in common. Data that can be parsed like this may be replaced.
 #[derive(Deserialize)]
 struct AnyVersion {
     #[serde(rename = "v")]
@@ -184,7 +186,7 @@ struct AnyVersion {
 impl ReleaseMarker {
     const VERSION: u32 = 2;
 
-    /// Makes no claim, because the parent's czxid is unknown when it is created.
+    /// Returns a marker without a number, because the czxid of the parent is not known when the parent is created.
     pub(crate) fn fresh(kind: Kind) -> Self {
         Self {
             v: Self::VERSION,
@@ -195,7 +197,8 @@ impl ReleaseMarker {
         }
     }
 
-    /// Built once per kind, because every create of an entry carries it.
+    /// Returns the bytes of a fresh marker. They are built once per kind, because every create of an entry contains
+    /// them.
     pub(crate) fn fresh_bytes(kind: Kind) -> &'static Bytes {
         static FRESH: [OnceLock<Bytes>; Kind::COUNT] = [const { OnceLock::new() }; Kind::COUNT];
         FRESH[kind as usize].get_or_init(|| Self::fresh(kind).to_bytes())
@@ -215,19 +218,19 @@ impl ReleaseMarker {
     }
 }
 
-/// Identifies the marker that a contender has read, for the write that replaces it.
+/// Identifies the marker that a contender has read, so that a write can replace exactly this marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CurrentMarker {
-    /// Cannot change while the contender's own znode exists.
+    /// Czxid of the parent. It cannot change while the contender's own znode exists.
     parent: Zxid,
-    /// Version of the parent's data, so that newer data are never overwritten. The release then falls back to a plain
-    /// delete.
+    /// Version of the parent's data. A write at this version never overwrites newer data. If the data are newer, the
+    /// release falls back to a plain delete.
     version: i32,
 }
 
 impl CurrentMarker {
-    /// Returns the operation that moves the marker to `entry`, for the multi that deletes it. Without a store id the
-    /// marker would be valid nowhere.
+    /// Returns the operation that moves the marker to `entry`, for the multi that deletes `entry`. Returns `None`
+    /// without a store id, because the marker would not be valid in any store.
     pub(crate) fn release(self, store: Option<&str>, kind: Kind, entry: &ZnodePath) -> Option<Op> {
         let marker = ReleaseMarker {
             store: Some(store?.to_owned()),
@@ -250,8 +253,9 @@ pub(crate) struct MarkerReading {
 }
 
 impl MarkerReading {
-    /// Returns `None` for foreign data, including another recipe's marker, which are neither trusted nor replaced. This
-    /// recipe's marker for another version, store or parent makes no claim and is replaced.
+    /// Returns `None` for foreign data, including a marker of another recipe. We neither trust nor replace such data.
+    /// If the marker is of this recipe but for another version, store or parent, we ignore its number and may replace
+    /// it.
     pub(crate) fn parse(kind: Kind, store: Option<&str>, data: &[u8], stat: &Stat) -> Option<Self> {
         let store = store?;
         let any: AnyVersion = serde_json::from_slice(data).ok()?;
@@ -434,7 +438,8 @@ mod tests {
 
     const STORE: &str = "one";
 
-    /// `None` if it is not ours, and `Some(None)` if it is ours without a claim here.
+    /// Parses a marker. Returns `None` if the data are not ours, and `Some(None)` if they are ours but contain no
+    /// number that is valid here.
     fn read(data: &[u8]) -> Option<Option<i64>> {
         let stat = Stat {
             czxid: Zxid(5),
@@ -488,7 +493,7 @@ mod tests {
         };
         assert_eq!((path.as_str(), version), ("/queue", Some(3)));
         assert_eq!(read(&data), Some(Some(7)));
-        // Without a store id the marker would be valid nowhere.
+        // Without a store id the marker would not be valid in any store.
         assert!(reading.current.release(None, kind, &entry).is_none());
     }
 

@@ -1,7 +1,7 @@
-//! Warning of a self-deadlock, which is a wait for a lock that the same session holds.
+//! Logs a warning for a possible self-deadlock, which is a wait for a lock that the same session holds.
 //!
-//! Tasks of one client often wait for each other, and we cannot identify tasks. Only the duration separates such a wait
-//! from one that never ends, so the warning is a guess and only goes to the log.
+//! Tasks of one client often wait for each other, and we cannot identify tasks. A self-deadlock differs from such a
+//! wait only by its duration. So the warning is a guess and only appears in the log.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::names::Kind;
 use crate::reporter::label;
 use crate::select::{Either, select};
 
-/// Maximum delay of the warning. Sessions with a shorter timeout warn earlier.
+/// Maximum delay of the warning. If the session timeout is shorter, we warn after the session timeout.
 const MAX_DELAY: Duration = Duration::from_secs(10);
 
-/// Number of entries read to find the holders, because there can be any number of readers.
+/// Maximum number of entries that we read to find the holders. There can be any number of readers.
 const MAX_HEAD: usize = 64;
 
 /// Warns once if our own session holds the lock for so long that this may be a deadlock.
@@ -29,12 +29,12 @@ pub(super) async fn warn_if_slow<T>(
     data: &EntryData,
     mut sleep: Pin<&mut (impl Future<Output = T> + Send)>,
 ) -> T {
-    // Candidates of one client normally wait behind each other for as long as it lives.
+    // Candidates of one client normally wait behind each other for the lifetime of the client.
     if queue.kind == Kind::Candidate {
         return sleep.await;
     }
-    // All waits share the clock's tick, and only a wait that outlasts it sets a timer. Most waits end earlier, and a
-    // timer would be a tenth of the cost of a hand-over in memory.
+    // First wait for the clock's tick, which all waits share. Only a wait that lasts longer sets a timer. Most waits
+    // end before the tick, and a timer would cost a tenth of a hand-over in memory.
     let tick = match select(sleep.as_mut(), queue.session.clock().next_tick()).await {
         Either::Left(output) => return output,
         Either::Right(tick) => tick,
@@ -58,17 +58,18 @@ async fn warn_after(
     warn_if_own(queue, by, data).await
 }
 
-/// Warns if our session holds the lock with the entry `by` or one ahead of it. The wait itself will see any error too.
+/// Warns if our session holds the lock with the entry `by` or with an entry ahead of it. The caller may ignore an
+/// error, because the wait itself will see it too.
 async fn warn_if_own(queue: Queue<'_>, by: &ZnodePath, data: &EntryData) -> Result<(), Error> {
     let Queue { session, path, .. } = queue;
     let (names, _) = session.get_queue(path, MAX_HEAD).await?;
     let mut holders = holding(in_order(session, path, &names)?);
     if queue.kind == Kind::Acquirer {
-        // The head of a semaphore's queue waits as well.
+        // In a semaphore's queue the head is also a waiter.
         holders.retain(|holder| holder == by);
     }
     let is_own = |stat: &Stat| stat.ephemeral_owner == session.id();
-    // If `by` is our own waiting entry, it is not the cause, and its own wait warns.
+    // If `by` is our own entry and it is waiting, it is not the holder. The wait for `by` logs its own warning.
     if !holders.contains(by) && session.exists(by).await?.as_ref().is_some_and(is_own) {
         return Ok(());
     }

@@ -1,7 +1,7 @@
 //! [`sleep`]: waits for a watch, for a new connection, or for the end of the session.
 //!
-//! An event says nothing about the time between two connections. So each new connection wakes the waiter, which then
-//! asks the store (invariant 8).
+//! A watch shows nothing about the time between two connections. So each new connection wakes the waiter, and the
+//! waiter then asks the store (invariant 8).
 
 use lockkeeper_store::{
     DeleteReason, Error, EventKind, Session, SessionState, SessionStatus, StateStream, WatchedEvent,
@@ -13,12 +13,12 @@ use crate::reporter::Reporter;
 use crate::select::{Either, select};
 
 pub(crate) enum WakeReason {
-    /// The entry ahead was deleted for this reason, and the store says that nothing else blocks.
+    /// The entry ahead was deleted for this reason, and the store's event says that nothing else blocks.
     Clear(DeleteReason),
     Gone,
     /// The data of the entry ahead changed, because of a `keep_alive` or a revocation request.
     Changed,
-    /// The connection changed or the watch is gone, so everything known about the queue may be outdated.
+    /// The connection changed or the watch was lost, so everything that we know about the queue may be outdated.
     Stale,
 }
 
@@ -27,8 +27,8 @@ pub(crate) async fn sleep(
     reporter: &Reporter,
     watcher: &mut (impl Future<Output = Result<WatchedEvent, Error>> + Send + Unpin),
 ) -> Result<WakeReason> {
-    // A session without a timeout is in an embedded store. It has no connection to lose, and its end also ends its
-    // watchers.
+    // A session without a timeout is in an embedded store. It has no connection to lose, and when it ends, its watchers
+    // end too.
     if session.timeout().is_none() {
         return wake(watcher.await);
     }
@@ -43,10 +43,10 @@ async fn sleep_connected(
     let status = session.status().clone();
     let connection = status.connection();
     let mut states = status.states();
-    // Resumptions are only reported after a reported suspension.
+    // True once we have reported a suspension. Only then we report a resumption.
     let mut is_told = false;
     loop {
-        // Subscribed before the comparison, so that no reconnection is missed in between.
+        // `states` was subscribed before this comparison, so that we miss no reconnection in between.
         if status.connection() != connection {
             if is_told {
                 reporter.report(LockEvent::Resumed);
@@ -62,8 +62,8 @@ async fn sleep_connected(
                     reporter.report(LockEvent::Resumed);
                     return Ok(WakeReason::Stale);
                 }
-                // The event may have arrived on a later connection than the watch, so we do not know what happened in
-                // between (invariant 8).
+                // The event may have arrived on a later connection than the one on which the watch was armed. We then
+                // do not know what happened in between (invariant 8).
                 let is_same = status.connection() == connection;
                 return Ok(if is_same { wake } else { WakeReason::Stale });
             }
@@ -103,7 +103,7 @@ fn wake(event: Result<WatchedEvent, Error>) -> Result<WakeReason> {
         }) if gone.clear => Ok(WakeReason::Clear(gone.reason)),
         Ok(event) if event.kind == EventKind::NodeDeleted => Ok(WakeReason::Gone),
         Ok(_) => Ok(WakeReason::Changed),
-        // The watch was lost with its connection, or dropped under a limit.
+        // The watch was lost with its connection, or the server dropped it because of a limit.
         Err(Error::ConnectionLoss | Error::LimitReached { .. }) => Ok(WakeReason::Stale),
         Err(error) => Err(error.into()),
     }
@@ -125,13 +125,13 @@ mod tests {
 
     const ROUNDS: usize = 5_000;
 
-    /// Spins until both threads are here, so that they continue at the same moment.
+    /// Spins until both threads have called it, so that they continue at the same moment.
     fn meet(met: &AtomicUsize) {
         let both = met.fetch_add(1, Ordering::AcqRel) / 2 * 2 + 2;
         let mut spins = 0;
         while met.load(Ordering::Acquire) < both {
             spins += 1;
-            // The other thread may not be running.
+            // The other thread may not be scheduled at the moment.
             if spins % 1_000 == 0 {
                 std::thread::yield_now()
             } else {
@@ -176,7 +176,7 @@ mod tests {
                 }));
                 let mut waiting = pin!(sleep(&session, &reporter, &mut watcher));
                 meet(&met);
-                // Shifts the overlap in each round.
+                // Shifts the overlap of the two threads in each round.
                 (0..round % 10).for_each(|_| std::hint::spin_loop());
                 let begun = waiting.as_mut().poll(&mut context).is_ready();
                 meet(&met);

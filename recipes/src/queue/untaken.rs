@@ -1,7 +1,8 @@
 //! [`attended`]: warns about a wait that was granted the lock but is not polled.
 //!
 //! A task may keep a wait without polling it, for example in a `select!` over `&mut lock()`. When such a wait is
-//! granted the lock, it blocks every contender behind it. The wait cannot notice that itself, but its waker can.
+//! granted the lock, it blocks every contender behind it. The wait cannot notice this, because it is not polled. But
+//! the store wakes its waker, so the waker can count the time until the next poll.
 
 use std::mem::{replace, take};
 use std::pin::Pin;
@@ -17,13 +18,13 @@ use crate::error::Result;
 use crate::metadata::EntryData;
 use crate::reporter::label;
 
-/// Clock ticks (a quarter of a second each) between the wake and the warning.
+/// Number of clock ticks (a quarter of a second each) between the wake and the warning.
 const TICKS: u8 = 5;
 
-/// Maximum number of ticks between two looks: 40 seconds.
+/// Maximum number of ticks between two looks at the store (40 seconds).
 const MAX_TICKS: u8 = 160;
 
-/// Number of entries read to find the holders, because there can be any number of readers.
+/// Maximum number of entries that we read to find the holders. There can be any number of readers.
 const MAX_HEAD: usize = 64;
 
 pub(crate) struct Contender {
@@ -31,15 +32,15 @@ pub(crate) struct Contender {
     pub(super) queue: ZnodePath,
     pub(super) name: EntryName,
     pub(super) data: EntryData,
-    /// `None` for a lock, whose holders are the first entries of its queue.
+    /// `None` for a lock. The holders of a lock are the first entries of its queue.
     pub(crate) permits: Option<Box<dyn Permits>>,
 }
 
 pub(crate) trait Permits: Send + Sync {
     fn path(&self) -> &ZnodePath;
 
-    /// Returns the znode of a grant: the contender's entry, if it is the `first` of the queue and enough permits are
-    /// free, or the first of its leases.
+    /// Returns the znode of a grant, if the contender has one. This is the contender's first lease if that exists.
+    /// Otherwise it is `first`, the contender's entry at the head of the queue, if enough permits are free.
     fn granted<'a>(
         &'a self,
         session: &'a Session,
@@ -47,7 +48,7 @@ pub(crate) trait Permits: Send + Sync {
     ) -> Pin<Box<dyn Future<Output = Result<Option<ZnodePath>>> + Send + 'a>>;
 }
 
-/// Warns once if the contender of `wait` is granted the lock and not polled for a second after a wake.
+/// Polls `wait`. Logs one warning if the contender is granted the lock and is not polled for a second after a wake.
 ///
 /// The first poll uses the caller's waker, so a free lock has no extra cost.
 pub(crate) fn attended<W, C>(wait: Pin<&mut W>, contender: C) -> Attended<'_, W, C>
@@ -59,7 +60,7 @@ where
     Attended { wait, state }
 }
 
-/// Not an `async fn`, which would store each argument twice.
+/// The future of [`attended`]. It is not an `async fn`, because that would store each argument twice.
 pub(crate) struct Attended<'a, W, C> {
     wait: Pin<&'a mut W>,
     state: Attendance<C>,
@@ -100,7 +101,7 @@ where
     }
 }
 
-/// The waker of one wait. Dropping it ends the watch over the wait.
+/// The waker of one wait. Dropping it stops the check for missing polls.
 struct Attention {
     shared: Arc<Shared>,
     waker: Waker,
@@ -114,9 +115,9 @@ struct Shared {
 #[derive(Default)]
 struct State {
     task: Option<Waker>,
-    /// Set from a wake until the next poll.
+    /// `Some` from a wake until the next poll.
     unpolled: Option<Unpolled>,
-    /// True once we have warned, or the wait is over. A waker may outlive the wait.
+    /// True once we have warned or the wait is over. We need this flag because a waker may outlive the wait.
     is_done: bool,
 }
 
@@ -125,7 +126,7 @@ struct Unpolled {
     ticks: u8,
     /// Number of ticks after which the wait is overdue.
     due: u8,
-    /// Place at the next tick. `None` while the wait is overdue, until another wake.
+    /// Registration for the next tick. `None` once the wait is overdue, until it is woken again.
     next: Option<TickPlace>,
 }
 
@@ -152,7 +153,7 @@ impl Drop for Attention {
 
 impl Shared {
     fn note_poll(&self, task: &Waker) {
-        // Wakers are cloned and dropped outside the lock, because they are user code.
+        // Clone and drop wakers outside the lock, because they are user code.
         let task = Some(task.clone());
         let mut state = self.state.lock();
         let former = (replace(&mut state.task, task), state.unpolled.take());
@@ -160,15 +161,15 @@ impl Shared {
         drop(former);
     }
 
-    /// Returns true, once, if the wait has not been polled since its last wake.
+    /// Returns true once, if the wait is still unpolled since the wake that made it overdue.
     fn is_first_to_warn(&self) -> bool {
         let mut state = self.state.lock();
         let is_unpolled = state.unpolled.as_ref().is_some_and(|it| it.next.is_none());
         is_unpolled && !replace(&mut state.is_done, true)
     }
 
-    /// Warns if the contender is granted. Otherwise looks again later, because this wait has no watch that would wake
-    /// it. The wait itself will see any error too.
+    /// Warns if the contender has been granted the lock. If not, looks at the store again later, because this check has
+    /// no watch that would wake it. The caller may ignore an error, because the wait itself will see it too.
     async fn warn_if_granted(self: Arc<Self>) -> Result<()> {
         let Contender {
             session,
@@ -192,7 +193,7 @@ impl Shared {
             self.look_later();
             return Ok(());
         };
-        // If the wait was polled since, it has taken the lock.
+        // If the wait was polled in the meantime, it has taken the lock.
         if !self.is_first_to_warn() {
             return Ok(());
         }
@@ -206,7 +207,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Looks again after twice as many ticks, unless the wait was woken or polled in the meantime.
+    /// Looks at the store again after twice as many ticks, unless the wait was woken or polled in the meantime.
     fn look_later(self: Arc<Self>) {
         let clock = self.contender.session.clock();
         let mut state = self.state.lock();
@@ -218,7 +219,7 @@ impl Shared {
     }
 }
 
-/// Woken by the store when the wait may have changed, and then by clock ticks until it is polled.
+/// The store wakes this when the wait may have changed. After that, clock ticks wake it until the wait is polled.
 impl Wake for Shared {
     fn wake(self: Arc<Self>) {
         let mut state = self.state.lock();
@@ -234,7 +235,7 @@ impl Wake for Shared {
                 due,
                 next: Some(next),
             }) if next.has_passed() => (ticks + 1, *due),
-            // Each event may be the grant.
+            // This wake is not a tick but an event, which may be the grant. Start to count again.
             _ => (0, TICKS),
         };
         let is_overdue = ticks >= due;

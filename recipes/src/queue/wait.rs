@@ -1,13 +1,13 @@
 //! [`Waiter`]: one contender, from the create of its entry to the grant. All recipes and stores share this loop.
 //!
 //! 1. **Enter.** One request creates the entry, an ephemeral sequential znode, and asks for its predecessor. If the
-//!    wait is dropped or fails, a [`Claim`] removes the entry, at any point and after any lost reply.
+//!    wait is dropped or fails at any point, even after a lost reply, a [`Claim`] removes the entry.
 //! 2. **Find the blocker.** The embedded store's index returns the nearest blocking entry and watches it in the same
-//!    step. A store without an index lists all names, which [`ListedQueue`] orders. Both result in a [`Step`].
-//! 3. **Sleep** until that entry is gone. Only this entry is watched, so a departure wakes at most one waiter
-//!    (invariant 4).
-//! 4. **Confirm.** The event may state that our entry exists and that nothing blocks it. Otherwise, and after every
-//!    reconnection, ask the store (invariant 8).
+//!    step. A store without an index lists all names, and [`ListedQueue`] orders them. Both result in a [`Step`].
+//! 3. **Sleep** until the blocking entry has left. A waiter watches only this entry, so a departure wakes at most one
+//!    waiter (invariant 4).
+//! 4. **Confirm.** The deletion event may say that our entry exists and that nothing blocks it. If it does not, and
+//!    after every reconnection, ask the store (invariant 8).
 //! 5. **Grant**, if the session's lease is valid for long enough (invariant 6). Otherwise wait for a proof that the
 //!    session is alive, and ask the store again.
 
@@ -42,7 +42,7 @@ use crate::token::FencingToken;
 
 pub(crate) struct WaitOptions {
     pub(crate) data: EntryData,
-    /// Count the entries ahead. The index charges extra for this.
+    /// True to count the entries ahead. In a store with an index the count costs extra time.
     pub(crate) count: bool,
     pub(crate) queue_limit: Option<usize>,
     pub(crate) only_if_free: bool,
@@ -53,25 +53,25 @@ pub(crate) struct WaitOptions {
 pub(crate) struct Waiter<'a> {
     pub(crate) queue: Queue<'a>,
     options: &'a WaitOptions,
-    /// Conditions that the store should also wait for. It may ignore them.
+    /// Conditions that the store should also wait for. The store may ignore these conditions.
     conditions: Vec<Condition>,
     id: EntryId,
     entry: Entry<'a>,
     /// Zxid of the create, which is the fencing token.
     czxid: Zxid,
     lease: Lease,
-    /// The queue's names, if the store returned a list. Boxed because stores with an index never do.
+    /// The names in the queue, if the store returned a list. Boxed because a store with an index never returns one.
     list: Option<Box<ListedQueue>>,
-    /// True while the reply to the create is all that we have needed.
+    /// True as long as the reply to the create was the only answer that we needed.
     is_first_answer: bool,
     reporter: Reporter,
     has_failed: bool,
-    /// When the contender was first blocked, if anyone wants its events.
+    /// Time at which the contender was first blocked, if the caller wants events.
     since: Option<BootInstant>,
     position: Option<usize>,
-    /// How the previous holder left, or `Free` until the contender is blocked.
+    /// How the previous holder left the queue. `Free` until the contender is blocked.
     previous: PreviousHolder,
-    /// Keeps the proof of life fresh, so that the grant needs no extra round trip.
+    /// Keeps the session's proof of life fresh, so that the grant needs no extra round trip.
     _heartbeat: Heartbeat,
 }
 
@@ -149,15 +149,16 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Returns `None` if the options only want a free lock and it is not free.
+    /// Waits until the lock is granted. Returns `None` if the options only want a free lock and the lock is not free.
     ///
-    /// Takes `self` by reference like the functions below, because a future stores an argument by value twice.
+    /// `self` is a reference, as in the functions below, because a future stores an argument that is passed by value
+    /// twice.
     pub(crate) async fn acquire(&mut self) -> Result<Option<Grant>> {
         Ok(self.wait().await?.then(|| self.grant()))
     }
 
-    /// Stops before the grant, so that dropping the waiter still leaves the queue. A batch must not hold one lock
-    /// before it can hold all.
+    /// Waits like [`acquire`](Self::acquire), but stops before the grant, so that dropping the waiter still leaves the
+    /// queue. A batch must not hold one lock before it can hold all of them.
     pub(crate) async fn take_turn(mut self) -> Result<Option<Self>> {
         Ok(self.wait().await?.then_some(self))
     }
@@ -187,8 +188,8 @@ impl<'a> Waiter<'a> {
         self.wait_from(&mut step).await
     }
 
-    /// Joins the queue, and creates it if it is missing. Calls `sent` each time the create has been sent, so that
-    /// another request can follow directly.
+    /// Joins the queue, and creates the queue if it is missing. Calls `sent` each time the create has been sent, so
+    /// that the caller can send another request directly after it.
     pub(crate) async fn enter(&mut self, mut sent: impl FnMut()) -> Result<Step> {
         let Queue {
             session,
@@ -211,29 +212,30 @@ impl<'a> Waiter<'a> {
                     self.czxid = czxid;
                     return self.step(ahead);
                 }
-                // The reply was lost, including the predecessor and the watch.
+                // The reply was lost, and with it the predecessor and the watch.
                 Ok(Creation::Found(found)) => {
                     if let Some((_, czxid)) = found.into_iter().flatten().next() {
                         self.czxid = czxid;
                     }
                     return Ok(Step::Recheck);
                 }
-                // The queue was never used, or the store reaped the empty container. A loop, because it may be reaped
-                // again before the next create.
+                // The queue's znode does not exist, because it was never used or the store reaped the empty container.
+                // Repeat the create in a loop, because the store may reap the container again.
                 Err(Error::NoNode { .. }) => Box::pin(create_queue(session, path, kind)).await?,
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// Returns false if an entry ahead blocks and the options only want a free lock.
+    /// Waits until nothing blocks. Returns false if an entry ahead blocks and the options only want a free lock.
     pub(crate) async fn wait_from(&mut self, step: &mut Step) -> Result<bool> {
         loop {
-            // Arms for remote stores are boxed to keep the future of a local wait small.
+            // The futures of arms for remote stores are boxed to keep the future of a local wait small.
             *step = match step {
                 Step::Clear if self.may_grant() => return Ok(true),
-                // Nothing blocks us, but the last proof of life is too old (invariant 6), or a list lacks our entry. A
-                // committed write settles both. The queue may change while we wait for it, so check again.
+                // Either nothing blocks us but the last proof of life is too old (invariant 6), or a list lacks our
+                // entry. A committed write settles both cases. The queue may change while we wait for this write, so
+                // check the queue again afterwards.
                 Step::Clear | Step::Unlisted => {
                     Box::pin(self.prove()).await?;
                     Step::Recheck
@@ -261,18 +263,18 @@ impl<'a> Waiter<'a> {
             None => WakeReason::Gone,
         };
         match (wake, blocker.source) {
-            // The event is from the transaction that deleted the entry ahead, and states that our entry exists and is
-            // not blocked. Only in this case do we need no request (invariant 8).
+            // The event is from the transaction that deleted the entry ahead. It says that our entry exists and is not
+            // blocked. Only in this case we need no request (invariant 8).
             (WakeReason::Clear(reason), Source::Index) => {
                 self.previous = PreviousHolder::of(reason);
                 Ok(Step::Clear)
             }
-            // The data changed, for example by a `keep_alive`, and the entry still blocks.
+            // Only the data of the entry changed, for example by a `keep_alive`. The entry still blocks.
             (WakeReason::Changed, Source::List { .. }) => Box::pin(self.watch_again()).await,
             (WakeReason::Gone | WakeReason::Clear(_), Source::List { is_traceable: true }) => {
                 Box::pin(self.pass(&blocker.by)).await
             }
-            // The connection changed, or the event does not say what is ahead now.
+            // The connection changed, or the event does not say which entry is ahead now.
             _ => Ok(Step::Recheck),
         }
     }
@@ -288,7 +290,7 @@ impl<'a> Waiter<'a> {
         let session = self.queue.session;
         match Box::pin(retry(|| session.get_predecessor(look.clone()))).await {
             Ok(ahead) => self.step(ahead),
-            // The queue is gone, with every entry.
+            // The queue was deleted with all its entries.
             Err(Error::NoNode { .. }) => Ok(Step::Gone),
             Err(error) => Err(error.into()),
         }
@@ -298,7 +300,7 @@ impl<'a> Waiter<'a> {
     fn step(&self, ahead: Predecessor) -> Result<Step> {
         Ok(match ahead {
             Predecessor::Clear => Step::Clear,
-            // No entry is ahead, but a condition is not met.
+            // No entry ahead blocks, but a condition is not met.
             Predecessor::Blocked { by, watcher, .. } if self.is_condition(&by) => {
                 Step::Behind(Blocker {
                     by,
@@ -307,7 +309,7 @@ impl<'a> Waiter<'a> {
                     source: Source::Index,
                 })
             }
-            // The index contains every numbered ephemeral znode, so check the name.
+            // The index contains every numbered ephemeral znode, even if it is not a contender. So check the name.
             Predecessor::Blocked { by, .. } if !self.is_contender(&by)? => Step::ListAll,
             Predecessor::Blocked { by, watcher, count } => Step::Behind(Blocker {
                 by,
@@ -339,7 +341,7 @@ impl<'a> Waiter<'a> {
         self.options.count || self.reporter.sink().is_some()
     }
 
-    /// Fails if `by` belongs to another recipe.
+    /// Returns true if `by` is a contender of this recipe. Fails if `by` belongs to another recipe.
     #[inline]
     fn is_contender(&self, by: &ZnodePath) -> Result<bool> {
         let Queue {
@@ -347,7 +349,7 @@ impl<'a> Waiter<'a> {
             path,
             kind,
         } = self.queue;
-        // The common case needs only the end of the name.
+        // In the common case the end of the name is enough.
         if kind.is_own(by.as_str()) {
             return Ok(true);
         }
@@ -355,7 +357,7 @@ impl<'a> Waiter<'a> {
         Ok(contender_number(session, by.name()).is_some())
     }
 
-    /// Lists all children, like a store without an index in its reply to the create.
+    /// Lists all children. The result is the same as for a store without an index.
     async fn list_all(&mut self) -> Result<Step> {
         self.is_first_answer = false;
         let Queue { session, path, .. } = self.queue;
@@ -392,12 +394,12 @@ impl<'a> Waiter<'a> {
         Ok(step)
     }
 
-    /// Waits for a fresh lease, and has the store commit that our entry exists.
+    /// Waits for a fresh lease, and then makes the store commit a check that our entry exists.
     async fn prove(&mut self) -> Result<()> {
-        // First the lease, because a check committed under the old one proves nothing for the new one.
+        // Renew the lease first. A check that was committed under the old lease proves nothing for the new one.
         self.renew_lease().await?;
         let (session, entry) = (self.queue.session, self.path().clone());
-        // A multi with only a check is a transaction, so a follower that lags behind cannot answer it.
+        // A multi that only contains a check is still a transaction, so a follower that lags behind cannot answer it.
         match retry(|| session.check(&entry, None)).await {
             Ok(()) => Ok(()),
             Err(Error::MultiFailed { .. }) => Err(self.removed()),
@@ -405,18 +407,19 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Waits for a fresh lease. A lock granted from then on is held while that lease is valid.
+    /// Waits for a fresh lease. A lock that is granted from then on counts as held while that lease is valid.
     pub(crate) async fn renew_lease(&mut self) -> Result<()> {
         self.lease = self.queue.session.fresh_lease().await?;
         Ok(())
     }
 
-    /// Returns true if a lock granted now would not be lost immediately (invariant 6).
+    /// Returns true if the lease is valid for long enough that a lock granted now is not lost immediately (invariant
+    /// 6).
     pub(crate) fn may_grant(&self) -> bool {
         self.lease.may_grant()
     }
 
-    /// Records that the store has committed, under this lease, that our entry exists.
+    /// Records that the store has committed, under this lease, a check that our entry exists.
     pub(crate) fn proved(&mut self, lease: Lease) {
         self.lease = lease;
     }
@@ -446,7 +449,7 @@ impl<'a> Waiter<'a> {
     }
 
     pub(crate) fn gone(&self, entry: &ZnodePath) -> LockError {
-        // If the session has ended, which also deletes its znodes, report that instead.
+        // The end of the session also deletes its znodes. If the session has ended, report that instead.
         match self.queue.session.status().end() {
             Some(end) => end.into(),
             None => LockError::EntryDeleted {
@@ -478,7 +481,7 @@ impl<'a> Waiter<'a> {
     /// Handles being blocked: enforces the queue limit, records progress, emits the event.
     pub(crate) fn tell_blocked(&mut self, by: &ZnodePath, count: Option<usize>) -> Result<()> {
         self.is_first_answer = false;
-        // The limit only prevents a wait from starting. Later the number only decreases.
+        // Check the limit only when the wait starts, because the number of entries ahead only decreases later.
         if let (None, Some(limit), Some(ahead)) = (self.since, self.options.queue_limit, count)
             && ahead > limit
         {
@@ -486,7 +489,7 @@ impl<'a> Waiter<'a> {
             return Err(LockError::QueueFull { path, ahead, limit });
         }
         if let Some(progress) = &self.options.progress {
-            // Without a number from the store, at least the blocking entry is ahead.
+            // If the store did not count the entries, report 1, because at least the blocking entry is ahead.
             progress.note(self.queue.path, count.unwrap_or(1));
         }
         self.previous = PreviousHolder::Unknown;
@@ -507,11 +510,11 @@ impl<'a> Waiter<'a> {
         Ok(())
     }
 
-    /// Takes the lock. The caller must know that nothing blocks.
+    /// Takes the lock. The caller must know that nothing blocks our entry.
     pub(crate) fn grant(&mut self) -> Grant {
         let token = FencingToken::new(self.czxid);
         self.tell_acquired(token, self.previous);
-        // From here on the guard deletes the entry.
+        // From here on the guard must delete the entry.
         let node = self.entry.take();
         let marker = self.list.as_ref().and_then(|list| list.marker);
         Grant {
@@ -520,10 +523,10 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Ends the wait with another grant, such as a semaphore's permits, whose transaction deleted the entry. Returns
-    /// its lease.
+    /// Ends the wait with a grant other than the entry, such as a semaphore's permits. The transaction of that grant
+    /// has deleted the entry. Returns the waiter's lease.
     pub(crate) fn granted_instead(mut self, token: FencingToken) -> Lease {
-        // The predecessor left the queue with its permits, which says nothing about the holders before.
+        // Our predecessor left the queue when it got its permits. So we do not know how the holders before it left.
         let previous = match self.previous {
             PreviousHolder::Free => PreviousHolder::Free,
             _ => PreviousHolder::Unknown,
@@ -560,9 +563,9 @@ impl<'a> Waiter<'a> {
     }
 }
 
-/// Dropping it leaves the queue.
+/// The entry of a waiter. Dropping it leaves the queue.
 enum Entry<'a> {
-    /// By path, as created by requests, with its first predecessor if that was read before the wait.
+    /// An entry with a path, created by requests, with its first predecessor if that was read before the wait.
     Claimed(Claim<'a, Enqueued>, Option<Predecessor>),
     Local(LocalEntry),
 }
@@ -595,7 +598,7 @@ impl Entry<'_> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        // In this order, so that clean-up has started when the event is read.
+        // Keep this order, so that clean-up has already started when the user reads the event.
         self.entry.abandon();
         self.reporter.abandoned(self.outcome());
     }

@@ -19,8 +19,8 @@ pub struct ReadGuard(Guard);
 #[must_use = "dropping a guard releases the lock"]
 pub struct WriteGuard(Guard);
 
-/// Result of [`ReadGuard::try_upgrade`]. `R` and `W` are the guards, which [`blocking`](crate::blocking) replaces by
-/// its own.
+/// Result of [`ReadGuard::try_upgrade`]. `R` and `W` are the types of the guards. The [`blocking`](crate::blocking)
+/// recipes use their own guard types.
 #[derive(Debug)]
 #[must_use = "dropping it releases the lock"]
 pub enum Upgrade<R = ReadGuard, W = WriteGuard> {
@@ -35,7 +35,7 @@ impl ReadGuard {
         Self(guard)
     }
 
-    /// Releases the lock, and waits until the store has confirmed it. See [`Guard::release`].
+    /// Releases the lock, and waits until the store has confirmed the release. See [`Guard::release`].
     ///
     /// # Errors
     /// Same as [`Guard::release`].
@@ -49,16 +49,17 @@ impl ReadGuard {
     }
 
     /// Becomes the writer if no other contender holds the lock or waits for it, otherwise stays a reader. Keeps the
-    /// position in the queue. Never waits for other contenders, because two readers that wait to write would deadlock.
+    /// position in the queue. Never waits for other contenders, because two readers that wait to become the writer
+    /// would deadlock.
     ///
-    /// No other client writes between this reader's reads and its writes. The writer gets a new token, greater than any
-    /// before.
+    /// No other client writes between this reader's reads and its writes. The writer gets a new token, greater than all
+    /// earlier tokens.
     ///
-    /// If the first look shows another contender, nothing else is sent. A contender that joins just after it may see
-    /// this reader as a writer until the upgrade is undone.
+    /// If another contender is already in the queue, the call sends no upgrade. If a contender joins at about the same
+    /// time, it may see this reader as a writer until the upgrade is undone.
     ///
-    /// Not cancel safe: the call itself sends the upgrade, which continues if the future is dropped. The lock is then
-    /// released.
+    /// Not cancel safe: the call itself sends the upgrade. If the future is dropped, the upgrade continues, and the
+    /// lock is released when the upgrade is complete.
     ///
     /// # Errors
     /// [`LockError::Lost`](crate::LockError::Lost) if the lock was lost, and store errors. After an error nothing is
@@ -94,7 +95,7 @@ impl WriteGuard {
         Self(guard)
     }
 
-    /// Releases the lock, and waits until the store has confirmed it. See [`Guard::release`].
+    /// Releases the lock, and waits until the store has confirmed the release. See [`Guard::release`].
     ///
     /// # Errors
     /// Same as [`Guard::release`].
@@ -107,11 +108,11 @@ impl WriteGuard {
         self.0
     }
 
-    /// Becomes a reader at the same position in the queue, so no writer gets in between. The readers up to the next
-    /// writer now also hold the lock. The token stays the same, and is now shared.
+    /// Becomes a reader at the same position in the queue, so no writer gets in between. The readers directly behind
+    /// it, up to the next writer, now also hold the lock. The token stays the same, and is now shared.
     ///
-    /// Not cancel safe: the call itself sends the change, which continues if the future is dropped. The lock is then
-    /// released.
+    /// Not cancel safe: the call itself sends the downgrade. If the future is dropped, the downgrade continues, and the
+    /// lock is released when the downgrade is complete.
     ///
     /// # Errors
     /// [`LockError::Lost`](crate::LockError::Lost) if the lock was lost, and store errors. After an error nothing is
