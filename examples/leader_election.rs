@@ -15,8 +15,8 @@
 //! B: stops
 //! ```
 //!
-//! If you stop a leader with Ctrl-C or SIGTERM, the next one leads immediately. After `kill -9`, the next one leads
-//! when the session has expired.
+//! If you stop a leader with Ctrl-C or SIGTERM, the next candidate leads immediately. After `kill -9`, the next
+//! candidate leads when the session has expired.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -39,12 +39,12 @@ struct Instance {
 
 impl Instance {
     async fn start(url: &str, name: &str) -> Result<Self> {
-        // The others wait this long if a leader dies.
+        // If a leader dies, the other candidates wait until its session has timed out.
         let options = ConnectOptions::new().session_timeout(Duration::from_secs(6));
         let client = connect_with(url, options).await?;
         let election = Election::new(&client, "/example/election")?;
         let state = election.state();
-        // The data of the leader that others see, for example its address.
+        // Observers of the election see this data of the leader, for example its address.
         let name = name.to_owned();
         let data = name.clone();
         // `run` campaigns again after each loss, and returns only when the work is done.
@@ -67,8 +67,8 @@ impl Instance {
 
     async fn stop(self) -> Result {
         println!("{}: stops", self.name);
-        // Aborting the task drops `run` and its work at an await. A leader then resigns, and a candidate leaves the
-        // queue. Closing the client waits for the store's confirmation.
+        // Aborting the task drops `run` and its work at an await. If this instance leads, it resigns. If it is a
+        // candidate, it leaves the queue. Closing the client waits until the store has confirmed that.
         self.standing.abort();
         let _ = self.standing.await;
         Ok(self.client.close().await?)
@@ -78,8 +78,8 @@ impl Instance {
 /// The work of a leader. It is dropped at an await if the leadership is lost.
 async fn work(leadership: Arc<Leadership>) {
     loop {
-        // A former leader in another process may not have noticed its loss and still write. So pass the epoch to the
-        // resource, which refuses older ones (see `mutex.rs`).
+        // A former leader in another process may still write, because it has not noticed its loss. So pass the epoch to
+        // the resource, which refuses older epochs (see `mutex.rs`).
         let _epoch = leadership.epoch();
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -36,7 +36,7 @@ async fn teller(
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
     let client = connect(url.as_str()).await?;
     for _ in 0..100 {
-        // Payer first, so the two tellers name the locks in opposite orders.
+        // Name the payer first, so that the two tellers name the locks in opposite orders.
         let guard = lock_all(&client, [LOCKS[from], LOCKS[to]]).await?;
         // One token is valid for all locks. A real account would check it (see `mutex.rs`).
         let _token = guard.fencing_token();

@@ -43,7 +43,8 @@ fn contend(client: &Client, label: &'static str) -> Result<(Waiting, LockEvents)
     Ok((waiting, events))
 }
 
-/// Prints the next event. (`LockEvent` implements `Display`, but this omits what differs between runs.)
+/// Prints the next event. (`LockEvent` also implements `Display`, but here we leave out values that differ between
+/// runs.)
 async fn show(label: &str, events: &mut LockEvents) {
     match events.next().await {
         Some(LockEvent::Queued { position, .. }) => println!("{label}: queued behind {position}"),
@@ -79,7 +80,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .filter_map(|entry| entry.metadata.as_ref()?.label.as_deref());
     println!("the queue: {}", labels.collect::<Vec<_>>().join(", "));
 
-    // Dropping a wait leaves the queue. Aborting its task drops it.
+    // Aborting the task drops the wait, and a dropped wait leaves the queue.
     println!("Bob gives up");
     bob_waits.abort();
     show("Bob", &mut bobs).await;
@@ -89,7 +90,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     show("Ann", &mut anns).await;
     show("Cid", &mut cids).await;
 
-    // A lock is lost with its session, which is closed here. It also expires if its program dies.
+    // A lock is lost with its session. Here we close the session. If a program dies, its session expires.
     println!("Cid's session is closed while it holds the lock");
     let guard = cid_waits.await??;
     cid.close().await?;

@@ -41,7 +41,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     resource.admit(anns_token)?;
     println!("Ann holds the lock, token {anns_token}");
 
-    // Bob queues. The first event shows that the store has his entry.
+    // Bob queues. His first event shows that the store has his entry.
     let (sink, mut events) = lock_events();
     let waiting = tokio::spawn(async move { bob.lock_with(LockOptions::new().events(sink)).await });
     events.next().await;
@@ -60,12 +60,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("Ann releases");
     guard.release().await?; // Dropping the guard releases the lock as well.
 
-    // The first in the queue is next, and each token is greater than the previous one.
+    // The first waiter in the queue gets the lock, and each token is greater than the previous one.
     let guard = waiting.await??;
     resource.admit(guard.fencing_token())?;
     println!("Bob holds the lock, token {}", guard.fencing_token());
 
-    // If Ann was paused for a minute, she may not know yet that she has lost the lock.
+    // If Ann was paused for a minute, she may not know that she has lost the lock.
     if resource.admit(anns_token).is_err() {
         println!("a late write of Ann's is refused");
     }

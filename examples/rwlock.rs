@@ -34,14 +34,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let bobs = bob.read().await?;
     println!("two readers hold the lock");
 
-    // The writer queues behind both. Its events only serve to see that it has joined the queue.
+    // The writer queues behind both readers. We only use its events to wait until it has joined the queue.
     let (sink, mut events) = lock_events();
     let options = LockOptions::new().events(sink);
     let waiting = tokio::spawn(async move { cid.write_with(options).await });
     events.next().await;
     println!("a writer waits");
 
-    // The lock is also fair to writers, so a stream of readers cannot starve one.
+    // The lock is also fair to writers, so a stream of readers cannot starve a writer.
     if ann.try_read().await?.is_none() {
         println!("a reader that comes after the writer does not overtake it: not granted");
     }
@@ -52,7 +52,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let token = writer.fencing_token();
     println!("the writer holds the lock, token {token}");
 
-    // A downgrade keeps the place in the queue, so no other writer gets in between.
+    // A downgrade keeps the position in the queue, so no other writer gets in between.
     let reader = writer.downgrade().await?;
     assert_eq!(reader.fencing_token(), token);
     println!("the writer has become a reader, with the same token");
@@ -60,7 +60,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let other = ann.read().await?;
     println!("two readers hold the lock");
 
-    // An upgrade is granted only without other holders and waiters, because two readers that wait for an upgrade would
+    // An upgrade is refused if there are other holders or waiters. If two readers waited for an upgrade, they would
     // wait for each other.
     let reader = match reader.try_upgrade().await? {
         Upgrade::Upgraded(_) => return Err("two hold the lock, and one writes".into()),

@@ -27,8 +27,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let url = std::env::args().nth(1).unwrap_or("memory:".into());
     let (ann, bob) = (connect(url.as_str()).await?, connect(url.as_str()).await?);
 
-    // The number of permits is stored and applies to all clients. A program that states a different number is refused
-    // (`LockError::PermitsMismatch`). `Semaphore::open` uses the stored number.
+    // The number of permits is stored and applies to all clients. If a program states a different number, its calls
+    // fail with `LockError::PermitsMismatch`. `Semaphore::open` uses the stored number.
     let quota = Semaphore::new(&ann, "/example/semaphore", 3)?;
     println!("{} calls at once are allowed", quota.permits().await?);
 
@@ -48,12 +48,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
         call.count()
     );
 
-    // `acquire` would wait here, `acquire_timeout` for a while.
+    // `acquire` would wait here without a limit, and `acquire_timeout` for a limited time.
     if bobs_quota.try_acquire().await?.is_none() {
         println!("another call is not granted a permit now");
     }
 
-    // Holders keep their permits, so more than the new number are held until enough are returned.
+    // Holders keep their permits, so three permits remain held until enough of them are returned.
     quota.set_permits(2).await?;
     println!("the quota is lowered to 2: nothing is taken away from the holders");
 
@@ -75,7 +75,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         quota.available().await?
     );
 
-    // The number outlives the programs, so restore it for the next run.
+    // The number is still stored after the programs end, so restore it for the next run.
     quota.set_permits(3).await?;
     Ok(())
 }

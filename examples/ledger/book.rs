@@ -1,8 +1,8 @@
-//! The ledger: a file that each write replaces as a whole, and that refuses writes of former holders.
+//! The ledger, which is a file. Each write replaces the whole file. The ledger refuses writes of former holders.
 //!
-//! A write is prepared in a draft, which is then renamed to the ledger, so a worker that dies before the rename changes
-//! nothing. The token check and the rename are one step, under an operating system lock on `LEDGER.lock`. That lock
-//! covers only this step. The Lockkeeper lock keeps a worker's read and write together.
+//! A worker writes a draft and then renames the draft to the ledger. So a worker that dies before the rename changes
+//! nothing. The token check and the rename are one step under an operating system lock on `LEDGER.lock`, which covers
+//! only this step. The Lockkeeper lock keeps other workers out from a worker's read to its write.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -15,7 +15,7 @@ use crate::input::{Balances, Transfer};
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Book {
-    /// Newest token seen. Stored with the data, and replaced together with them in one rename.
+    /// Newest token that the ledger has seen. It is stored in the same file as the data, so one rename replaces both.
     pub(crate) gate: FencingGate,
     pub(crate) grants: u64,
     pub(crate) writes: u64,
@@ -49,14 +49,14 @@ pub(crate) struct Write {
 
 impl Ledger {
     pub(crate) fn open(path: &Path, worker: &str) -> Result<Self, LedgerError> {
-        // The process id distinguishes the drafts of programs that share a ledger.
+        // Programs that share a ledger have different process ids, so their drafts have different names.
         let draft = path.with_added_extension(format!("{}-{worker}", std::process::id()));
         let lock = File::create(path.with_added_extension("lock"))?;
         let path = path.to_owned();
         Ok(Self { path, draft, lock })
     }
 
-    /// Reads the ledger, or creates it with these balances.
+    /// Reads the ledger. If there is no ledger, creates it with these balances.
     pub(crate) fn open_book(&self, balances: Balances) -> Result<Book, LedgerError> {
         self.in_one_step(|| {
             if !self.path.exists() {
@@ -73,7 +73,7 @@ impl Ledger {
         self.in_one_step(|| self.load())
     }
 
-    /// Records a new holder's token and then reads, so that no earlier holder can write from here on.
+    /// Records the token of a new holder and then reads the ledger. From here on no earlier holder can write.
     pub(crate) fn enter(&self, token: FencingToken) -> Result<Book, LedgerError> {
         self.in_one_step(|| {
             let mut book = self.load()?;
@@ -98,7 +98,7 @@ impl Ledger {
     }
 
     /// Checks the token (`None` only without a lock) and makes the write visible, in one step. Returns true if another
-    /// worker has written since the read, in which case that write is now lost.
+    /// worker has written since this worker's read. The write of the other worker is then lost.
     pub(crate) fn commit(
         &self,
         write: Write,
@@ -138,14 +138,14 @@ impl Ledger {
         let bytes = serde_json::to_vec(book).map_err(io::Error::from)?;
         let mut file = File::create(&self.draft)?;
         file.write_all(&bytes)?;
-        // Before the rename, because a power cut must not leave an empty ledger.
+        // Sync the file before the rename, because a power cut must not leave an empty ledger.
         Ok(file.sync_data()?)
     }
 }
 
 impl Drop for Ledger {
     fn drop(&mut self) {
-        // A draft only remains after a refused or unfinished write.
+        // The draft only exists after a refused or unfinished write.
         let _ = fs::remove_file(&self.draft);
     }
 }

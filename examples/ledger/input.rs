@@ -73,7 +73,8 @@ pub(crate) fn transfers(file: &Path, accounts: &Balances) -> Result<Vec<Transfer
     Ok(transfers)
 }
 
-/// Passes the fields of each line after the header to `check`, whose error says what it expected.
+/// Passes the fields of each line after the header to `check`. If `check` returns an error, the error says what it
+/// expected.
 fn read<const N: usize>(
     file: &Path,
     header: &str,
@@ -81,7 +82,7 @@ fn read<const N: usize>(
 ) -> Result<(), Box<dyn Error>> {
     let name = file.display();
     let text = fs::read_to_string(file).map_err(|error| format!("{name}: {error}"))?;
-    // An empty file has one empty line, which is not the header.
+    // An empty file has one empty line, which differs from the header and is refused.
     let lines = text.strip_suffix('\n').unwrap_or(&text).split('\n');
     for (index, line) in lines.enumerate() {
         let line = line.strip_suffix('\r').unwrap_or(line);
@@ -102,7 +103,7 @@ fn read<const N: usize>(
 
 fn number(text: &str, what: &str, range: RangeInclusive<i64>) -> Result<i64, String> {
     match text.parse() {
-        // The standard parser accepts a plus sign, but a number has only one spelling here.
+        // The standard parser also accepts a plus sign, but in these files each number has only one spelling.
         Ok(number) if range.contains(&number) && !text.starts_with('+') => Ok(number),
         _ => {
             let (min, max) = range.into_inner();

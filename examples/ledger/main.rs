@@ -7,14 +7,15 @@
 //! cargo run --release --example ledger -- --without-lock
 //! ```
 //!
-//! Posting a transfer reads the whole ledger, changes it, and writes it back, so two overlapping workers would lose
-//! money. [`worker`] shows how to use the lock, and [`book`] how the resource checks fencing tokens. At the end, the
-//! ledger is compared with the sum of the input, computed without locks. Tokens grow with the arrival of the
-//! contenders, so their order in the ledger also shows that the lock was granted in the order of arrival.
+//! To post a transfer, a worker reads the whole ledger, changes it, and writes it back. So two overlapping workers
+//! would lose money. [`worker`] shows how to use the lock, and [`book`] how the resource checks fencing tokens. At the
+//! end, we compare the ledger with the balances that result from the input, computed without locks. A contender that
+//! arrives later has a greater token, so the order of the tokens in the ledger also shows that the lock was granted in
+//! the order of arrival.
 //!
 //! A worker that dies in the middle of a write (`--crash`) does no harm. A write becomes visible in one step or not at
-//! all. The transfer of a dead worker is returned to the others. The ledger, which has seen a newer token, refuses the
-//! dead worker's late write.
+//! all. Another worker posts the transfer of the dead worker. The ledger has then seen a newer token, so it refuses the
+//! late write of the dead worker.
 //!
 //! Last lines of the output:
 //!
@@ -78,9 +79,10 @@ fn run(args: &Args) -> Result<Summary, Box<dyn Error>> {
     let temporary = std::env::temp_dir().join(name);
     fs::create_dir(&temporary)?;
     let posted = post(args, &temporary.join("ledger.json"), opening, &transfers);
-    // Keep a wrong ledger for examination.
+    // Keep a wrong ledger, so that the user can examine it.
     if !posted.as_ref().is_ok_and(|summary| summary.kept.is_some()) {
-        // Workers of a failed run may still be writing there. The system removes what they leave.
+        // If the run failed, workers may still be writing in this folder. The system removes the files that they leave
+        // behind.
         let _ = fs::remove_dir_all(&temporary);
     }
     posted
@@ -166,7 +168,7 @@ async fn work(
     Ok(mem::take(&mut *run.tally.lock()))
 }
 
-/// Starts each worker in a thread, because file access blocks.
+/// Starts each worker in its own thread, because file access blocks.
 fn start(
     args: &Args,
     run: &Arc<Run>,
@@ -187,7 +189,7 @@ fn start(
             Task::Post
         });
     }
-    // They take their transfers from the front, so that enough are left for the others.
+    // Doomed workers take their transfers from the front, so that enough transfers are left for the others.
     for transfer in left.by_ref().take(args.crash.into()) {
         spawn(Task::Die(transfer, put.clone()));
     }
@@ -209,7 +211,7 @@ fn report(args: &Args, summary: &Summary) -> ExitCode {
         text += &serde_json::to_string(summary).expect("numbers and texts are JSON");
         text.push('\n');
     }
-    // Ignored, because a closed pipe does not change the verdict.
+    // Ignore this error, because a closed pipe does not change the exit status.
     let _ = io::stdout().write_all(text.as_bytes());
     ExitCode::from(u8::from(!faults.is_empty()))
 }

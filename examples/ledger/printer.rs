@@ -18,7 +18,8 @@ pub(crate) struct Printer {
     began: Instant,
     quiet: bool,
     full_grants: usize,
-    /// Number of grants so far. Locked while an event is printed, so that lines are in the order of grants.
+    /// Number of grants so far. It is locked while an event is printed, so that the lines appear in the order of the
+    /// grants.
     grants: Mutex<usize>,
 }
 
@@ -39,12 +40,12 @@ impl Printer {
     pub(crate) fn sink(self: &Arc<Self>, worker: usize) -> EventSink {
         let (sink, mut events) = lock_events();
         let printer = self.clone();
-        // A detached future is polled in the thread in which the event happens, so the line is printed before that
+        // The thread in which an event happens also polls this detached future, so the line is printed before that
         // thread continues.
         spawn_detached(async move {
             while let Some(event) = events.next().await {
-                // This event follows the release, when the next grant may already be printed. The worker prints it
-                // earlier.
+                // This event arrives after the release, when the line of the next grant may already be printed. So the
+                // worker prints the line of the release itself, before it releases the lock.
                 if !matches!(event, LockEvent::Released) {
                     printer.event(worker, &event);
                 }
@@ -81,7 +82,7 @@ impl Printer {
     pub(crate) fn line(&self, text: impl Display) {
         if !self.quiet {
             let at = self.began.elapsed().as_secs_f64();
-            // A closed pipe is no reason to stop.
+            // Continue the run even if the output is a closed pipe.
             let _ = writeln!(io::stdout(), "{at:9.4} s  {text}");
         }
     }

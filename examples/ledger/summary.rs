@@ -17,7 +17,7 @@ pub(crate) struct Summary {
     pub(crate) url: String,
     pub(crate) with_lock: bool,
     pub(crate) workers: usize,
-    /// Workers that should be cut off. `crashed` counts those that were.
+    /// Number of workers that should be cut off. `crashed` is the number of workers that were cut off.
     pub(crate) crash: usize,
     pub(crate) transfers: usize,
     /// Transfers of the input that are in the ledger, each counted once.
@@ -26,23 +26,23 @@ pub(crate) struct Summary {
     pub(crate) posted_before: usize,
     /// Transfers in the ledger that are duplicates or not in the input.
     pub(crate) surplus: usize,
-    /// True if every balance is the sum of the input, computed without locks.
+    /// True if every balance is equal to the balance that we compute from the input without locks.
     pub(crate) balances_correct: bool,
     #[serde(flatten)]
     pub(crate) tally: Tally,
     pub(crate) grants: usize,
-    /// Grants whose token was not greater than the previous grant's.
+    /// Number of grants whose token was not greater than the token of the previous grant.
     pub(crate) token_regressions: usize,
     pub(crate) wait_p50_us: u64,
     pub(crate) wait_p99_us: u64,
     pub(crate) elapsed_ms: u64,
-    /// Path of the ledger if it is kept because something is wrong with it.
+    /// Path of the ledger. It is `None` unless the ledger is kept because it is wrong.
     #[serde(skip)]
     pub(crate) kept: Option<PathBuf>,
 }
 
 impl Summary {
-    /// Compares the ledger with the sum computed without locks.
+    /// Compares the ledger with the balances that we compute from the input without locks.
     pub(crate) fn check_book(&mut self, book: &Book, opening: Balances, transfers: &[Transfer]) {
         let mut balances = opening;
         for transfer in transfers {
@@ -137,7 +137,8 @@ mod tests {
     use super::*;
     use crate::worker::Grant;
 
-    // No run shows this fault, because the lock is fair. `--without-lock` shows the others.
+    // We can only test this fault with made-up numbers, because the lock is fair. A run with `--without-lock` shows the
+    // other faults.
     #[test]
     fn a_token_that_goes_back_is_a_fault() {
         let mut summary = Summary {

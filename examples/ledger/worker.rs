@@ -17,8 +17,8 @@ use crate::book::{Ledger, LedgerError, Write};
 use crate::input::Transfer;
 use crate::printer::Printer;
 
-/// Session timeout requested by doomed workers, because the others wait this long after a death. A store may insist on
-/// a longer one.
+/// Session timeout that we request for doomed workers. After the death of such a worker, the others wait this long. A
+/// store may grant only a longer timeout.
 const DOOMED_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Pause between reading and writing without a lock.
@@ -29,9 +29,9 @@ pub(crate) struct Run {
     pub(crate) lock: LockPath,
     pub(crate) ledger: PathBuf,
     pub(crate) printer: Arc<Printer>,
-    /// Transfers to post. Ends when it is empty and no doomed worker can put one back.
+    /// Transfers to post. The channel ends when it is empty and no doomed worker can put a transfer back.
     pub(crate) jobs: tokio::sync::Mutex<mpsc::UnboundedReceiver<Transfer>>,
-    /// Number of workers between read and write, as evidence that does not rely on the lock.
+    /// Number of workers that are between their read and their write. It shows overlaps without relying on the lock.
     pub(crate) inside: AtomicUsize,
     pub(crate) newest_token: watch::Sender<Option<FencingToken>>,
     pub(crate) tally: parking_lot::Mutex<Tally>,
@@ -43,7 +43,8 @@ pub(crate) struct Tally {
     pub(crate) posted: usize,
     #[serde(skip)]
     pub(crate) grants: Vec<Grant>,
-    /// Meetings of two workers at the ledger, and writes that were overwritten unread.
+    /// Number of times that two workers were at the ledger at the same time, plus the number of writes that were
+    /// overwritten unread.
     pub(crate) overlaps: usize,
     pub(crate) crashed: usize,
     pub(crate) late_writes_refused: usize,
@@ -136,7 +137,7 @@ struct Worker<'a> {
     ledger: Ledger,
 }
 
-/// A held lock, with a write that is ready to commit.
+/// A held lock, and a write that is ready to be committed.
 struct Holding<'a> {
     presence: Presence<'a>,
     guard: Guard,
@@ -155,7 +156,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Posts a transfer. Starts again if the lock is lost before the write.
+    /// Posts a transfer. If the lock is lost before the write, starts again.
     async fn post(&self, transfer: &Transfer) -> Result<(), Failure> {
         let guard = loop {
             let held = self.hold(transfer).await?;
@@ -169,16 +170,16 @@ impl<'a> Worker<'a> {
             }
             break held.guard;
         };
-        // Printed before the release, because the next grant may be printed right after it.
+        // Print this event before the release, because the next grant may be printed right after the release.
         self.run.printer.event(self.number, &LockEvent::Released);
-        // Losing the lock now does not undo the write, because the ledger has accepted its token.
+        // If the lock is lost now, the write remains, because the ledger has already accepted its token.
         if let Err(error) = guard.release().await {
             self.run.printer.remark(self.number, error);
         }
         Ok(())
     }
 
-    /// Is cut off while it holds the lock. Its write arrives when another worker is the holder.
+    /// Plays a worker that is cut off while it holds the lock. Its write arrives when another worker is the holder.
     async fn die_posting(
         &self,
         transfer: Transfer,
@@ -198,7 +199,7 @@ impl<'a> Worker<'a> {
              so the lock is free when {timeout:?} have passed"
         );
         self.run.printer.remark(self.number, text);
-        // Another worker posts it. (The receiver lives as long as `run`.)
+        // Another worker posts this transfer. (The receiver lives as long as `run`.)
         let _ = put_back.send(transfer);
         drop(put_back);
 
@@ -217,7 +218,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Acquires the lock and prepares the write. Starts again if the lock is lost.
+    /// Acquires the lock and prepares the write. If the lock is lost, starts again.
     async fn hold(&self, transfer: &Transfer) -> Result<Holding<'a>, Failure> {
         loop {
             match self.try_hold(transfer).await {
@@ -234,7 +235,8 @@ impl<'a> Worker<'a> {
         let presence = Presence::enter(self.run);
         let token = guard.fencing_token();
         let book = match self.ledger.enter(token) {
-            // A holder's token is never older than the ledger's newest, unless that one is from another store.
+            // The token of a current holder is never older than the ledger's newest token, unless the ledger's token is
+            // from another store.
             Err(stale @ LedgerError::Stale(_)) if guard.is_held() => {
                 return Err(Failure::OtherStore(stale));
             }
@@ -254,7 +256,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Returns the failure unless a new session or a new grant can fix it.
+    /// Returns the failure, unless a new session or a new grant can fix it.
     fn recover(&self, failure: Failure) -> Result<(), Failure> {
         match &failure {
             Failure::Lock(error) if error.is_session_end() => {}
@@ -266,7 +268,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// A worker between read and write.
+/// A worker that is between its read and its write.
 struct Presence<'a>(&'a Run);
 
 impl<'a> Presence<'a> {

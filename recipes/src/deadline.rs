@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use crate::error::{LockError, Result};
 use crate::select::{Either, select};
 
-/// Deadline of a call, measured from the moment this is created.
+/// Deadline of a call. The timeout starts when this value is created.
 pub(crate) struct CallDeadline {
     client: Client,
     /// `None` if the call has no timeout.
@@ -37,7 +37,7 @@ impl CallDeadline {
         }
     }
 
-    /// Runs `work` until the deadline. `queue` is where the call for `lock` waits.
+    /// Runs `work`, which calls for `lock`, until the deadline. `queue` is the queue in which the call waits.
     pub(crate) async fn run<T>(
         &self,
         lock: &ZnodePath,
@@ -50,7 +50,7 @@ impl CallDeadline {
         }
     }
 
-    /// Returns `None` if the deadline passes first.
+    /// Runs `work` until the deadline. Returns `None` if the deadline passes first.
     pub(crate) async fn race<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let Some(timeout) = &self.timeout else {
             return Some(work.await);
@@ -61,18 +61,18 @@ impl CallDeadline {
                 true => self.one_attempt(&timeout.progress).await,
                 false => self.client.clock().sleep_by_ticks_until(timeout.end).await,
             }
-            // Before the work is dropped, because its drop checks `is_over` to count a timeout.
+            // Call this before the work is dropped, because the work's drop checks `is_over` to count a timeout.
             timeout.progress.end();
         };
-        // Boxed so that waits without a deadline stay small.
+        // Boxed so that the futures of waits without a deadline stay small.
         match Box::pin(select(work, passed)).await {
             Either::Left(output) => Some(output),
             Either::Right(()) => None,
         }
     }
 
-    /// Waits until the single attempt of a zero timeout has failed, because the call waits for another contender or the
-    /// connection is lost. Opening a session counts as part of the attempt.
+    /// Waits until the single attempt of a zero timeout has failed. The attempt fails when the call waits for another
+    /// contender or the connection is lost. Opening a session is part of the attempt.
     async fn one_attempt(&self, progress: &Progress) {
         let session = self.client.current_session();
         let mut states = session.states();
@@ -89,7 +89,7 @@ impl CallDeadline {
     }
 
     pub(crate) fn error(&self, lock: &ZnodePath, queue: &ZnodePath) -> LockError {
-        // A count that was read before the connection was lost says nothing about the current queue.
+        // If the connection was lost after the count was read, the count says nothing about the current queue.
         let is_connected = self.client.current_session().state().is_connected();
         let timeout = self.timeout.as_ref();
         LockError::Timeout {
@@ -102,13 +102,13 @@ impl CallDeadline {
     }
 }
 
-/// Shared by all clones.
+/// Progress of a call's waits. All clones share the same state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Contenders ahead, as last seen, in each queue where the call waits.
+    /// Number of contenders ahead, as last read, for each queue in which the call waits.
     ahead: Mutex<Vec<(ZnodePath, usize)>>,
     is_over: AtomicBool,
     blocked: Notify,

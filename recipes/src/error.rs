@@ -7,29 +7,30 @@ use lockkeeper_store::{Error, HumanDuration, ZnodePath};
 /// The result of an operation on a lock.
 pub type Result<T, E = LockError> = std::result::Result<T, E>;
 
-/// Error of a call on a lock. Unless the call's documentation says otherwise, it left nothing held or queued.
+/// Error of a call on a lock. After an error the call holds no lock and is in no queue, unless its documentation says
+/// otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// The lock was not granted in time, or the store did not answer a try. Nothing is left in the queue.
+    /// The lock was not granted in time, or the store did not answer a try in time. Nothing is left in the queue.
     #[error(
         "{path} was not granted within {after}: {}",
         .ahead.map_or("the store did not answer".to_owned(), |ahead| format!("{ahead} ahead")),
         after = HumanDuration(*.after)
     )]
     Timeout {
-        /// The lock.
+        /// Path of the lock.
         path: ZnodePath,
         /// The timeout of the call.
         after: Duration,
-        /// Number of contenders ahead, including the holder, when the queue was last read. For a semaphore the number
-        /// of waiters, without the holders. `None` if the store did not answer.
+        /// Number of contenders ahead, including the holder, when the queue was last read. For a semaphore this is the
+        /// number of waiters, without the holders. `None` if the store did not answer.
         ahead: Option<usize>,
     },
     /// More contenders than allowed were ahead.
     #[error("{path} has a queue of {ahead}, over the limit of {limit}")]
     QueueFull {
-        /// The lock.
+        /// Path of the lock.
         path: ZnodePath,
         /// Number of contenders ahead, including the holder.
         ahead: usize,
@@ -43,19 +44,19 @@ pub enum LockError {
         found = .found.escape_debug()
     )]
     WrongKind {
-        /// The path.
+        /// Path of the lock.
         path: ZnodePath,
         /// The requested recipe.
         expected: &'static str,
-        /// The child that does not belong there.
+        /// Name of a child that does not belong to the expected recipe.
         found: String,
-        /// The recipe that it belongs to.
+        /// The recipe to which this child belongs.
         kind: &'static str,
     },
     /// Another client removed this contender's entry from the queue while it waited.
     #[error("the entry {entry} was removed from the queue by another client")]
     EntryDeleted {
-        /// The entry.
+        /// Path of the entry.
         entry: ZnodePath,
     },
     /// A semaphore has a different number of permits than this program expects.
@@ -63,19 +64,19 @@ pub enum LockError {
         "{path} has {stored} permits, not {stated}: state that number, or change it with set_permits"
     )]
     PermitsMismatch {
-        /// The semaphore.
+        /// Path of the semaphore.
         path: ZnodePath,
         /// Number that this program expects.
         stated: u32,
         /// Number in the store.
         stored: u32,
     },
-    /// A semaphore was opened that has no stored number of permits.
+    /// A semaphore was opened, but no number of permits is stored.
     #[error(
         "{path} has no number of permits: nobody has made this semaphore, or its znode is gone"
     )]
     NoPermits {
-        /// The semaphore.
+        /// Path of the semaphore.
         path: ZnodePath,
     },
     /// The znode with a semaphore's number of permits contains something else.
@@ -84,17 +85,17 @@ pub enum LockError {
         found = .found.escape_debug()
     )]
     InvalidPermitsData {
-        /// The znode.
+        /// Path of the znode.
         path: ZnodePath,
         /// Data of the znode.
         found: String,
     },
-    /// More permits were requested than exist, held or not, so the request could never be granted.
+    /// More permits were requested than the semaphore has, including held permits. The request could never be granted.
     #[error("{wanted} permits of {path} were asked for, which has {total} in all")]
     TooManyPermits {
-        /// The semaphore.
+        /// Path of the semaphore.
         path: ZnodePath,
-        /// Number requested.
+        /// Number of requested permits.
         wanted: u32,
         /// Total number of permits, held or not.
         total: u32,
@@ -102,10 +103,10 @@ pub enum LockError {
     /// A batch of locks was empty.
     #[error("no lock is named: name at least one")]
     EmptyKeys,
-    /// A batch of locks contained the same lock twice. It would wait for itself.
+    /// A batch of locks contained the same lock twice. The call would wait for itself.
     #[error("{path} is named twice in one batch of locks")]
     DuplicateKey {
-        /// The lock.
+        /// Path of the lock.
         path: ZnodePath,
     },
     /// A batch of locks does not fit into one request. Nothing was sent.
@@ -121,8 +122,7 @@ pub enum LockError {
         /// Largest size of a request, in bytes.
         limit: usize,
     },
-    /// A metadata field that could not be read back ([`LockOptions::field`](crate::LockOptions::field)). Nothing was
-    /// sent.
+    /// A metadata field could not be read back ([`LockOptions::field`](crate::LockOptions::field)). Nothing was sent.
     #[error(
         "the field \"{name}\" of the metadata could not be read back: its name is one of Lockkeeper's own fields, or its value \
          is nested too deeply",
@@ -132,7 +132,7 @@ pub enum LockError {
         /// The field's name.
         name: String,
     },
-    /// The guard had been lost before. Another client may have held the lock since.
+    /// The guard had been lost before the call. Another client may have held the lock in the meantime.
     #[error("the lock was lost: {0}")]
     Lost(#[from] LostReason),
     /// The store refused a request, or could not be reached.
@@ -141,7 +141,7 @@ pub enum LockError {
 }
 
 impl LockError {
-    /// Returns `true` if the session ended during the call. The recipe's next attempt opens a new one.
+    /// Returns `true` if the session ended during the call. The recipe's next call opens a new session.
     pub fn is_session_end(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_session_end())
     }
@@ -157,13 +157,13 @@ pub enum LostReason {
     /// This program closed the session.
     #[error("the session was closed")]
     SessionClosed,
-    /// The store was not heard from in time, so another client may hold the lock by now.
+    /// The client did not hear from the store in time, so another client may hold the lock by now.
     #[error("the store was not heard from for too long")]
     LeaseExpired,
     /// Another client deleted the holder's znode.
     #[error("the lock was taken away by another client")]
     Revoked,
-    /// The holder released it.
+    /// The holder released the lock.
     #[error("it was released")]
     Released,
 }

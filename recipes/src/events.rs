@@ -12,7 +12,8 @@ use crate::token::FencingToken;
 
 /// An event of one contender.
 ///
-/// Events report the past. Use [`is_held`](crate::Guard::is_held) for the present, and the token for fencing.
+/// An event reports the past. To find out whether the lock is held now, use [`is_held`](crate::Guard::is_held). For
+/// safety, let the resource check the fencing token.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum LockEvent {
@@ -34,7 +35,7 @@ pub enum LockEvent {
         fencing_token: FencingToken,
         /// Duration of the wait. Zero if the lock was free.
         waited: Duration,
-        /// How the previous holder left. After a death, its work may be half done.
+        /// How the previous holder left. If the previous holder died, its work may be half done.
         previous: PreviousHolder,
     },
     /// A reader became the writer.
@@ -44,15 +45,15 @@ pub enum LockEvent {
     },
     /// The writer became a reader and keeps its token.
     Downgraded,
-    /// The connection is lost. The lock remains held until the deadline at most.
+    /// The connection is lost. The lock remains held, at most until the deadline.
     Suspended {
-        /// Deadline until which the lock remains held. `None` for a session without a timeout.
+        /// Deadline until which the lock remains held without a connection. `None` for a session without a timeout.
         held_until: Option<Deadline>,
     },
     /// The connection is back, in the same session.
     Resumed,
-    /// A [`Revoker`](crate::Revoker) requests the release of the lock. Each request is reported once. If several arrive
-    /// before the holder reads them, only the last is reported.
+    /// A [`Revoker`](crate::Revoker) requests the release of the lock. Each request is reported once. If several
+    /// requests arrive before the holder reads them, only the last one is reported.
     RevocationRequested {
         /// Name of the revoker, if it has one.
         by: Option<String>,
@@ -77,15 +78,15 @@ pub enum LockEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PreviousHolder {
-    /// The lock was free when the contender arrived. How its last holder left is no longer known.
+    /// The lock was free when the contender arrived. We do not know how the lock's last holder left.
     Free,
-    /// It released the lock.
+    /// The previous holder released the lock.
     Released,
-    /// It left without a release, because its session ended or another client removed it.
+    /// The previous holder left without a release, because its session ended or another client removed it.
     Died,
-    /// Not known. A waiter ahead gave up just as it was granted the lock, and may not have read how the holder before
-    /// it left. On ZooKeeper this is also the result after a death, after a holder that did not have to wait, and after
-    /// a holder of another library.
+    /// We do not know how the previous holder left. A waiter ahead may have given up just as it was granted the lock,
+    /// without reading how the holder before it left. On ZooKeeper this is also the result after a death, after a
+    /// holder that did not have to wait, and after a holder of another library.
     Unknown,
 }
 
@@ -160,9 +161,9 @@ impl fmt::Display for LockEvent {
 
 /// Creates a sink for [`LockOptions::events`](crate::LockOptions::events) and the stream of its events.
 ///
-/// A slow reader never slows down the lock. If 1,024 events are unread, new ones are dropped, and
-/// [`Missed`](LockEvent::Missed) reports their number. The stream ends when the sink, its clones, and all waits and
-/// guards that use them are gone.
+/// A slow reader never slows down the lock. While 1,024 events are unread, new events are dropped, and
+/// [`Missed`](LockEvent::Missed) reports the number of dropped events. The stream ends when the sink, all its clones,
+/// and all waits and guards that use them have been dropped.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -189,7 +190,7 @@ pub fn lock_events() -> (EventSink, LockEvents) {
 pub struct EventSink(LossySender<LockEvent>);
 
 impl EventSink {
-    /// Never waits. If the backlog is full, the event is dropped and counted.
+    /// Sends an event. Never waits. If the backlog is full, the event is dropped and counted.
     pub(crate) fn put(&self, event: LockEvent) {
         self.0.send(event);
     }
@@ -204,7 +205,7 @@ impl Lossy for LockEvent {
 named_stream! {
     /// Stream returned by [`lock_events`].
     LockEvents of LockEvent;
-    /// Waits for the next event. Returns `None` when there can be no more.
+    /// Waits for the next event. Returns `None` when the stream has ended.
     ///
     /// Cancel safe: no event is lost.
 }

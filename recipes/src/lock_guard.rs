@@ -1,6 +1,6 @@
 //! [`LockGuard`]: the interface that the guards of all recipes share.
 //!
-//! Every guard consists of one or several [`Guard`]s of one grant, which is all that the trait needs.
+//! Every guard consists of one or several [`Guard`]s of one grant. The trait needs only these guards.
 
 use std::fmt;
 use std::future::Future;
@@ -57,7 +57,7 @@ pub trait LockGuard: sealed::Guards + fmt::Debug + Send + Sync + 'static {
         self.guards()[0].fencing_token()
     }
 
-    /// Returns `true` while everything is held. See [`Guard::is_held`].
+    /// Returns `true` while all locks or permits of the guard are held. See [`Guard::is_held`].
     fn is_held(&self) -> bool {
         self.guards().iter().all(Guard::is_held)
     }
@@ -67,21 +67,22 @@ pub trait LockGuard: sealed::Guards + fmt::Debug + Send + Sync + 'static {
         self.guards()[0].held_until()
     }
 
-    /// Waits until any part is lost, and returns the reason. See [`Guard::lost`].
+    /// Waits until any lock or permit of the guard is lost, and returns the reason. See [`Guard::lost`].
     fn lost(&self) -> impl Future<Output = LostReason> + Send;
 
-    /// Waits until another client requests any part. See [`Guard::revocation_requested`].
+    /// Waits until another client requests the release of any lock or permit of the guard. See
+    /// [`Guard::revocation_requested`].
     ///
     /// # Errors
-    /// [`LostReason`], if any part is lost first.
+    /// [`LostReason`], if any lock or permit is lost first.
     fn revocation_requested(
         &self,
     ) -> impl Future<Output = Result<RevocationRequest, LostReason>> + Send;
 
-    /// Runs a future while everything is held. See [`Guard::protect`].
+    /// Runs a future while all locks or permits of the guard are held. See [`Guard::protect`].
     ///
     /// # Errors
-    /// [`LostReason`], if any part is lost first.
+    /// [`LostReason`], if any lock or permit is lost first.
     fn protect<F>(&self, future: F) -> impl Future<Output = Result<F::Output, LostReason>> + Send
     where
         F: Future<Output: Send> + Send;
@@ -89,7 +90,7 @@ pub trait LockGuard: sealed::Guards + fmt::Debug + Send + Sync + 'static {
     /// Reports that the holder is still working. See [`Guard::keep_alive`].
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) if any part is lost, and store errors.
+    /// [`LockError::Lost`](crate::LockError::Lost) if any lock or permit is lost, and store errors.
     fn keep_alive(&self) -> impl Future<Output = Result<()>> + Send;
 
     /// Returns the holder's metadata. See [`Guard::metadata`].
@@ -107,10 +108,11 @@ pub trait LockGuard: sealed::Guards + fmt::Debug + Send + Sync + 'static {
         self.guards()[0].session()
     }
 
-    /// Releases everything, and waits until the store has confirmed that. See [`Guard::release`].
+    /// Releases all locks or permits of the guard, and waits until the store has confirmed that. See
+    /// [`Guard::release`].
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) if any part had been lost before.
+    /// [`LockError::Lost`](crate::LockError::Lost) if any lock or permit had been lost before.
     fn release(self) -> impl Future<Output = Result<()>> + Send + 'static;
 }
 
@@ -118,12 +120,12 @@ mod sealed {
     use super::Guard;
 
     pub trait Guards {
-        /// Returns the guards of single znodes that make up this guard, at least one.
+        /// Returns the guards that make up this guard, at least one. Each of them holds one znode.
         fn guards(&self) -> &[Guard];
     }
 }
 
-/// Implements the trait with the inherent methods of a guard's core, to which `&guard` coerces.
+/// Implements the trait with the inherent methods of `$core`, the type to which a reference to the guard coerces.
 macro_rules! lock_guards {
     ($($name:ty: $core:ident, $guards:path;)*) => {$(
         impl sealed::Guards for $name {
@@ -153,7 +155,7 @@ macro_rules! lock_guards {
             }
 
             fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
-                // Not the core's `release`, because a leadership first notifies its election.
+                // Call the guard's own `release` and not the core's, because a leadership first notifies its election.
                 <$name>::release(self)
             }
         }

@@ -12,8 +12,9 @@ use crate::revocation::RevocationRequest;
 
 /// A contender's description of itself, stored as JSON in its znode.
 ///
-/// It is written by the create itself, so there is no second step that could fail. Unknown fields are kept. For clients
-/// in other languages: `v` is 1, times are milliseconds since the epoch, and durations are milliseconds.
+/// The request that creates the znode also writes the metadata, so there is no second step that could fail. Unknown
+/// fields are kept. For clients in other languages: `v` is 1, times are milliseconds since the Unix epoch, and
+/// durations are milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LockMetadata {
@@ -28,16 +29,16 @@ pub struct LockMetadata {
     /// Process id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// When the entry joined the queue, in milliseconds since the epoch, by the contender's clock.
+    /// Time at which the entry joined the queue, in milliseconds since the Unix epoch, by the contender's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_at_ms: Option<i64>,
     /// Expected duration of the hold since the grant or the last `keep_alive`, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_hold_ms: Option<u64>,
-    /// Duration since the grant or the last `keep_alive` until the hold deserves an alert, in milliseconds.
+    /// Duration from the grant or the last `keep_alive` until the hold should raise an alert, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alert_at_ms: Option<u64>,
-    /// Duration since the grant or the last `keep_alive` until a [`Warden`](crate::Warden) may remove the holder, in
+    /// Duration from the grant or the last `keep_alive` until a [`Warden`](crate::Warden) may remove the holder, in
     /// milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_unlock_at_ms: Option<u64>,
@@ -47,7 +48,7 @@ pub struct LockMetadata {
     /// Purpose of the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Call stack of the lock call.
+    /// Call stack of the call that requested the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backtrace: Option<String>,
     /// The latest request to release the lock (see [`Revoker`](crate::Revoker)).
@@ -62,7 +63,7 @@ impl LockMetadata {
     /// Version that this code writes.
     pub const VERSION: u32 = 1;
 
-    /// Parses the data of an entry's znode. Returns `None` if another recipe library wrote it.
+    /// Parses the data of an entry's znode. Returns `None` for data of another library.
     pub fn parse(data: &[u8]) -> Option<Self> {
         serde_json::from_slice(data).ok()
     }
@@ -72,12 +73,12 @@ impl LockMetadata {
         self.expected_hold_ms.map(Duration::from_millis)
     }
 
-    /// Returns the duration since the grant or the last `keep_alive` until the hold deserves an alert.
+    /// Returns the duration from the grant or the last `keep_alive` until the hold should raise an alert.
     pub fn alert_after(&self) -> Option<Duration> {
         self.alert_at_ms.map(Duration::from_millis)
     }
 
-    /// Returns the duration since the grant or the last `keep_alive` until a [`Warden`](crate::Warden) may remove the
+    /// Returns the duration from the grant or the last `keep_alive` until a [`Warden`](crate::Warden) may remove the
     /// holder.
     pub fn auto_unlock_after(&self) -> Option<Duration> {
         self.auto_unlock_at_ms.map(Duration::from_millis)
@@ -93,8 +94,8 @@ impl LockMetadata {
         }
     }
 
-    /// Returns the name of a field in `other` that collides with one of our fields or is nested too deeply to be read
-    /// back.
+    /// Returns the name of a field in `other` that could not be read back, because its name is also the name of one of
+    /// our own fields or its value is nested too deeply.
     pub(crate) fn invalid_field(&self) -> Option<&str> {
         let is_valid = |name: &String, value: &Value| {
             let alone = Self {
@@ -118,7 +119,7 @@ impl LockMetadata {
 #[derive(Clone, Debug)]
 pub(crate) enum EntryData {
     Default {
-        /// When the entry joined the queue.
+        /// Time at which the entry joined the queue, in milliseconds since the Unix epoch.
         queued_at_ms: i64,
     },
     Written(Bytes),
@@ -133,7 +134,8 @@ impl EntryData {
     }
 }
 
-/// Each thread renders this once per system tick, which is the resolution of the time.
+/// Returns the default metadata. Each thread renders them only once per system tick, because the time does not change
+/// in between.
 fn default_bytes(queued_at_ms: i64) -> Bytes {
     thread_local! {
         static LAST: RefCell<(i64, Bytes)> = const { RefCell::new((i64::MIN, Bytes::new())) };
@@ -147,7 +149,7 @@ fn default_bytes(queued_at_ms: i64) -> Bytes {
     })
 }
 
-/// The constant part is rendered once per process.
+/// Renders the default metadata. The constant part is rendered once per process.
 fn render_default(queued_at_ms: i64) -> Bytes {
     static RENDERED: OnceLock<Vec<u8>> = OnceLock::new();
     let rendered = RENDERED.get_or_init(|| {
@@ -200,7 +202,7 @@ fn host_name() -> String {
     uname.nodename().to_string_lossy().into_owned()
 }
 
-/// Windows sets this variable for every program.
+/// Returns the host name, which Windows provides in this variable to every program.
 #[cfg(not(unix))]
 fn host_name() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_default()

@@ -1,4 +1,4 @@
-//! [`Meter`]: counts one wait or hold. Does nothing unless metrics were registered.
+//! [`Meter`]: counts and times one wait or hold. Does nothing unless metrics were registered.
 
 #[cfg(feature = "metrics")]
 pub(crate) use counting::{Meter, is_counted};
@@ -27,7 +27,8 @@ mod counting {
     use crate::metrics::{METRICS, is_registered};
     use crate::names::Kind;
 
-    /// Counts until it ends or the last clone is dropped. `None` if it started before the metrics were registered.
+    /// The meter of one wait or hold, which counts as current until it ends or the last clone is dropped. `None` if the
+    /// wait or hold started before the metrics were registered.
     #[derive(Clone)]
     pub(crate) struct Meter(Option<Arc<Measured>>);
 
@@ -37,7 +38,7 @@ mod counting {
     }
 
     struct Measured {
-        /// Changes when a reader becomes the writer or vice versa.
+        /// The kind changes when a reader becomes the writer or vice versa.
         kind: Mutex<Kind>,
         clock: Clock,
         since: BootInstant,
@@ -160,7 +161,7 @@ mod counting {
 
     impl Drop for Measured {
         fn drop(&mut self) {
-            // The znode of a hold was already gone when it was released.
+            // When a hold is released, its znode has already been deleted.
             let histogram = self.is_hold.then_some(&METRICS.hold);
             self.end(histogram);
         }

@@ -42,8 +42,8 @@ use prometheus::{
 
 use crate::error::LostReason;
 
-/// Adds the metrics of this process's locks to a registry. Counting starts with the first call. Until then metrics cost
-/// nothing.
+/// Adds the metrics of this process's locks to a registry. The process starts to count with the first call. Before
+/// that, metrics cost nothing.
 ///
 /// # Errors
 /// `AlreadyReg`, if the registry already contains them.
@@ -83,7 +83,7 @@ impl Metrics {
         let gauges = |name, help| IntGaugeVec::new(Opts::new(name, help), kind);
         let counters =
             |name, help, labels: &[&str]| IntCounterVec::new(Opts::new(name, help), labels);
-        // From 10 µs (a lock in memory) to about 3 hours (a job under a lock).
+        // The buckets reach from 10 µs (a lock in memory) to about 3 hours (a job under a lock).
         let seconds = |name, help| {
             let buckets = exponential_buckets(1e-5, 4.0, 16)?;
             HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets), kind)
@@ -144,7 +144,7 @@ impl Metrics {
             LostReason::SessionClosed => "session_closed",
             LostReason::LeaseExpired => "lease_expired",
             LostReason::Revoked => "revoked",
-            // Not a loss.
+            // A release is no loss.
             LostReason::Released => return,
         };
         self.lost.with_label_values(&[kind, reason]).inc();

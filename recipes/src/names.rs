@@ -1,4 +1,5 @@
-//! Names of queue entries. They follow Curator, so that clients of several libraries can share a path.
+//! Names of queue entries. They have the same form as Curator's names, so that clients of several libraries can share a
+//! path.
 
 use std::cell::Cell;
 
@@ -36,7 +37,7 @@ impl Kind {
         self.recipe().1
     }
 
-    /// Returns the name of its contenders in spans.
+    /// Returns the name of this kind of contender in tracing spans.
     pub(crate) fn role(self) -> &'static str {
         match self {
             Self::Mutex => "mutex",
@@ -82,19 +83,21 @@ impl Kind {
         }
     }
 
-    /// When an exclusive holder leaves, all entries ahead of it have left.
+    /// Returns true if an entry of this kind is only granted after all entries ahead of it have left. So when such a
+    /// holder leaves, no entry ahead of it remains.
     pub(crate) fn is_exclusive(self) -> bool {
         !matches!(self, Self::Read | Self::Lease)
     }
 
     /// Returns true if a name or path ends like the names of this kind.
     pub(crate) fn is_own(self, child: &str) -> bool {
-        // Use bytes, because slicing a string could split a character.
+        // Count the digits in bytes, because slicing a string could split a character.
         let digits = child.bytes().rev().take_while(u8::is_ascii_digit).count();
         child.as_bytes()[..child.len() - digits].ends_with(self.entry_role().suffix().as_bytes())
     }
 
-    /// Returns the other recipe to which an entry or a part of a semaphore belongs, if its name shows that.
+    /// Returns the other recipe to which a child belongs, if its name shows that. The child may be an entry or a part
+    /// of a semaphore.
     pub(crate) fn foreign_recipe(self, child: &str) -> Option<&'static str> {
         if self.is_own(child) {
             return None;
@@ -118,13 +121,14 @@ impl Kind {
 
 struct NameForm {
     ending: &'static str,
-    /// The recipe, if the form is specific. In kazoo's names a mutex and a writer look alike.
+    /// The recipe, or `None` if the name does not show it. In kazoo's names a mutex and a writer look alike.
     recipe: Option<RecipeName>,
 }
 
-/// Names of contenders: Curator's and ours (`_c_<uuid>-lock-`), go-zookeeper's (`_c_<32 digits>-lock-`), the recipes in
-/// ZooKeeper's documentation (`<guid>-lock-`, `<guid>-n_`), each with or without the protecting id, and kazoo's
-/// (`<32 digits>__lock__`). docs/interop.md names the sources.
+/// The forms of contenders' names. Curator's names and ours are `_c_<uuid>-lock-`, and go-zookeeper's are `_c_<32
+/// digits>-lock-`. The recipes in ZooKeeper's documentation use `<guid>-lock-` and `<guid>-n_`. All these names may
+/// also occur without the id at their start. kazoo's names are `<32 digits>__lock__`. docs/interop.md lists the
+/// sources.
 const FORMS: [NameForm; 9] = [
     NameForm::of("lock-", MUTEX),
     NameForm::of("__READ__", READ_WRITE_LOCK),
@@ -149,7 +153,7 @@ impl NameForm {
     }
 
     fn fits(&self, stem: &str) -> bool {
-        // Only whole words, so `clock-` does not match.
+        // Only match whole words, so that `clock-` does not match.
         let is_whole = |before: &str| {
             before.is_empty() || before.ends_with('-') || self.ending.starts_with('_')
         };
@@ -161,7 +165,7 @@ fn form_of(stem: &str) -> Option<NameForm> {
     FORMS.into_iter().find(|form| form.fits(stem))
 }
 
-/// Returns true for names of `org.apache.zookeeper.recipes.lock.WriteLock`: `x-<session id>-`.
+/// Returns true for the names of `org.apache.zookeeper.recipes.lock.WriteLock`, which are `x-<session id>-`.
 fn is_write_lock(stem: &str) -> bool {
     let id = stem
         .strip_prefix("x-")
@@ -174,7 +178,7 @@ fn is_write_lock(stem: &str) -> bool {
     })
 }
 
-/// Splits a numbered name into its number and the part before it.
+/// Splits a numbered name. Returns the number and the part before it.
 fn entry_stem(name: &str) -> Option<(i64, &str)> {
     let number = sequence_of(name)?;
     let stem = name.trim_end_matches(|last: char| last.is_ascii_digit());
@@ -186,8 +190,9 @@ fn entry_stem(name: &str) -> Option<(i64, &str)> {
     Some((number, stem))
 }
 
-/// Returns the number of a child whose name has a known form or matches one of the session's patterns. This is the only
-/// place that decides it. Only ephemeral children are contenders (see [`contenders`](crate::queue::contenders)).
+/// Returns the number of a child whose name has a known form or matches one of the session's patterns. Only this
+/// function decides which names belong to contenders. A child with such a name is only a contender if it is ephemeral
+/// (see [`contenders`](crate::queue::contenders)).
 pub(crate) fn contender_number(session: &Session, child: &str) -> Option<i64> {
     let (number, stem) = entry_stem(child)?;
     let is_known = form_of(stem).is_some() || is_write_lock(stem);
@@ -195,8 +200,8 @@ pub(crate) fn contender_number(session: &Session, child: &str) -> Option<i64> {
     (is_known || patterns.any(|pattern| stem.ends_with(pattern))).then_some(number)
 }
 
-/// Returns true if a contender's name contains an id generated for this attempt. We assume that such a child is
-/// ephemeral.
+/// Returns true if a contender's name contains an id that was generated for a single create. We assume that a child
+/// with such a name is ephemeral.
 pub(crate) fn has_unique_id(name: &str) -> bool {
     name.starts_with(PREFIX) || name.contains("lock__")
 }
@@ -205,7 +210,7 @@ pub(crate) fn has_unique_id(name: &str) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LockKind {
-    /// A mutex, or a lock of another library whose names are not specific.
+    /// A mutex, or a lock of another library whose names do not show its kind.
     Mutex,
     /// A read-write lock.
     ReadWriteLock,
@@ -233,7 +238,7 @@ impl std::fmt::Display for LockKind {
     }
 }
 
-/// Returns the recipe to which a queue with these contenders belongs. The default is a mutex.
+/// Returns the recipe to which a queue with these contenders belongs. If the names do not show it, this is a mutex.
 pub(crate) fn recipe_of<'a>(contenders: impl IntoIterator<Item = &'a str>) -> LockKind {
     let mut kinds = contenders.into_iter().filter_map(|name| {
         let form = form_of(entry_stem(name)?.1)?;
@@ -241,7 +246,7 @@ pub(crate) fn recipe_of<'a>(contenders: impl IntoIterator<Item = &'a str>) -> Lo
             Some(READ_WRITE_LOCK) => Some(LockKind::ReadWriteLock),
             Some(SEMAPHORE) => Some(LockKind::Semaphore),
             Some(ELECTION) => Some(LockKind::Election),
-            // Among kazoo's names, only a reader's is specific.
+            // In kazoo's names, only a reader shows its recipe.
             None if form.ending == "__rlock__" => Some(LockKind::ReadWriteLock),
             _ => None,
         }
@@ -262,14 +267,15 @@ pub(crate) fn is_writer(name: &str) -> bool {
 
 const PREFIX: &str = "_c_";
 
-/// A UUID in an entry's name, by which we find the znode after a lost reply.
+/// A UUID in an entry's name. After a lost reply, we find the znode by this id.
 ///
-/// Each thread increments the last twelve digits of a random version 4 UUID, because a new one would cost more than all
-/// other bookkeeping of an uncontended lock. Two threads' ranges meet only if the other 74 random bits are equal.
+/// Each thread increments the last twelve digits of a random version 4 UUID, because a new random UUID would cost more
+/// than all other bookkeeping of an uncontended lock. The UUIDs of two threads can only collide if the other 74 random
+/// bits are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryId(u128);
 
-/// The bits that are incremented: the last twelve digits.
+/// The bits that are incremented (the last twelve digits).
 const COUNTED: u128 = (1 << 48) - 1;
 
 impl EntryId {

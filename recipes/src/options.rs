@@ -13,7 +13,7 @@ use crate::metadata::{EntryData, LockMetadata};
 use crate::queue::WaitOptions;
 use crate::reporter::{is_always_reported, is_traced};
 
-/// Options of a call on a lock, and metadata of the contender. They are the same for every recipe.
+/// Options of a call on a lock, and metadata of the contender. All recipes have the same options.
 ///
 /// | option | wait | try |
 /// |---|---|---|
@@ -53,25 +53,25 @@ impl LockOptions {
     /// Limits the duration of the whole call, including opening a session and joining the queue. See
     /// [`LockError::Timeout`](crate::LockError::Timeout).
     ///
-    /// A timeout of zero allows one attempt. It acquires a free lock on every store, and fails as soon as the call
-    /// would have to wait for another contender or for a lost connection.
+    /// A timeout of zero allows one attempt. The call acquires a free lock on every store. It fails as soon as it would
+    /// have to wait for another contender or for a lost connection.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Refuses to wait behind more than `ahead` others, including the holder. See
+    /// Refuses to wait behind more than `ahead` other contenders, including the holder. See
     /// [`LockError::QueueFull`](crate::LockError::QueueFull).
     pub fn queue_limit(mut self, ahead: usize) -> Self {
         self.queue_limit = Some(ahead);
         self
     }
 
-    /// Makes a try read from a server that has caught up with everything committed before the call, so that the answer
-    /// "held" is not staler than that. Otherwise a follower of an ensemble may answer with an old state. A single
-    /// server is always up to date.
+    /// Makes a try read from a server that has caught up with everything that was committed before the call. So the
+    /// answer "held" is at most as old as the call. Otherwise a follower of an ensemble may answer with an old state. A
+    /// single server is always up to date.
     ///
-    /// It has no effect on waits, or on the answer "free", which the queue always confirms.
+    /// This option has no effect on waits, or on the answer "free", which the queue always confirms.
     pub fn synced(mut self) -> Self {
         self.synced = true;
         self
@@ -89,8 +89,8 @@ impl LockOptions {
         self
     }
 
-    /// Sets the process shown as the contender. The default is this process. Use it for a program that holds a lock on
-    /// behalf of another process, which is then the one to signal.
+    /// Sets the process id in the contender's metadata. The default is this process. Use this option in a program that
+    /// holds a lock on behalf of another process, so that operators signal the other process.
     pub fn pid(mut self, pid: u32) -> Self {
         self.metadata().pid = Some(pid);
         self
@@ -124,13 +124,13 @@ impl LockOptions {
         self
     }
 
-    /// Adds the call stack of this call, which takes some milliseconds to capture.
+    /// Adds the call stack of this call. Capturing it takes some milliseconds.
     pub fn backtrace(mut self) -> Self {
         self.metadata().backtrace = Some(Backtrace::force_capture().to_string());
         self
     }
 
-    /// Adds a field to the metadata, which others read in [`LockMetadata::other`]. The lock call fails with
+    /// Adds a field to the metadata. Other clients find it in [`LockMetadata::other`]. The lock call fails with
     /// [`LockError::InvalidField`] if the field could not be read back, for example because [`LockMetadata`] has a
     /// field of that name.
     pub fn field(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
@@ -164,7 +164,8 @@ impl LockOptions {
         }
     }
 
-    /// Starts the deadline of a call. From now on its waits record their progress, for a timeout error.
+    /// Starts the deadline of a call. From then on the call's waits record their progress, which a timeout error
+    /// reports.
     pub(crate) fn start(&mut self, client: &Client) -> CallDeadline {
         let timeout = self.timeout.map(|timeout| {
             let progress = self.progress.get_or_insert_default();

@@ -18,12 +18,13 @@ use lockkeeper_store::{Error, SEMAPHORE_CHILDREN, ZnodeHandle, ZnodePath};
 /// # Ok::<(), lockkeeper::Error>(())
 /// ```
 ///
-/// Locks nest, and a lock below another is independent of it. A key is never mistaken for an entry of the parent lock.
-/// Entries end in a number, so if a text ends in ten or more digits, the last digit is encoded.
+/// Locks nest, and a lock below another lock is independent of it. A key is never mistaken for an entry of the parent
+/// lock. An entry's name ends in a number, so if a text ends in ten or more digits, the last digit is encoded.
 ///
-/// A path that you give in full may end like an entry's name (`lock-0000000001`). Locks of this library ignore it,
-/// because a lock's path is not an ephemeral znode. Curator and go-zookeeper wait for it. On ZooKeeper,
-/// [`Mutex::try_lock`](crate::Mutex::try_lock) trusts such a name if it also contains an id (`_c_…`).
+/// A path that you give in full may end like an entry's name (`lock-0000000001`). Locks of this library at the parent
+/// path ignore this znode, because a lock's znode is not ephemeral. Curator and go-zookeeper would wait for it. On
+/// ZooKeeper, [`Mutex::try_lock`](crate::Mutex::try_lock) takes the znode for a contender if its name also contains an
+/// id (`_c_…`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockPath(ZnodePath);
 
@@ -47,7 +48,7 @@ impl LockPath {
         Self(child.expect("an encoded name is one valid part of a path"))
     }
 
-    /// Returns the text for which [`key`](Self::key) returns this child, or `None` if there is none.
+    /// Returns the text for which [`key`](Self::key) returns this child, or `None` if no text has this key.
     ///
     /// ```
     /// use lockkeeper::LockPath;
@@ -68,8 +69,9 @@ impl LockPath {
     }
 }
 
-/// Percent-encodes all but letters, digits, `-`, `_` and `.`, text of only dots (a relative path), and the last
-/// character if the parent lock could mistake the name for an entry or a part.
+/// Percent-encodes all characters except letters, digits, `-`, `_` and `.`. Also encodes a text that consists only of
+/// dots (a relative path), and the last character of a name that the parent lock could mistake for an entry or for a
+/// part of a semaphore.
 fn encode(text: &str) -> String {
     let dots = text.bytes().all(|byte| byte == b'.');
     let mut encoded = String::with_capacity(text.len() + 2);
@@ -83,10 +85,10 @@ fn encode(text: &str) -> String {
         }
     }
     if encoded.is_empty() {
-        // No other text encodes to a single percent sign.
+        // A single percent sign is the name for the empty text. No other text has this name.
         encoded.push('%');
     }
-    // Checked on the encoded name, because an encoded character may extend the number.
+    // Check the encoded name, because the digits of an encoded character may extend the number at its end.
     if (ends_as_an_entry(&encoded) || SEMAPHORE_CHILDREN.contains(&encoded.as_str()))
         && let Some(last) = encoded.pop()
     {
@@ -109,7 +111,8 @@ fn decode(name: &str) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-/// Returns true for ten or more digits at the end, or nine after a sign. Other libraries may read any number of digits.
+/// Returns true if the name ends with ten or more digits, or with a sign and nine digits. Other libraries may read any
+/// number of digits.
 fn ends_as_an_entry(name: &str) -> bool {
     let stem = name.trim_end_matches(|last: char| last.is_ascii_digit());
     let digits = name.len() - stem.len();
@@ -136,7 +139,7 @@ impl TryFrom<ZnodePath> for LockPath {
     }
 }
 
-/// Argument of every recipe that names a lock: a [`LockPath`], a [`ZnodePath`] or a string.
+/// Argument of every recipe that selects a lock by a [`LockPath`], a [`ZnodePath`] or a string.
 ///
 /// It is implemented for every type that implements [`TryInto`] for [`LockPath`].
 ///
@@ -187,7 +190,7 @@ impl TryFrom<&str> for LockPath {
     }
 }
 
-/// For items of a slice, as in `lock_all(&client, &names[1..])`.
+/// Accepts the items of a slice, as in `lock_all(&client, &names[1..])`.
 impl TryFrom<&&str> for LockPath {
     type Error = Error;
 
@@ -236,7 +239,7 @@ mod tests {
         assert_eq!(parent.key("..").to_string(), "/l/%2E%2E");
     }
 
-    /// Texts made of parts of entry names and of parts that could confuse the encoding.
+    /// Returns texts made of parts of entry names, and of parts that could confuse the encoding.
     fn texts() -> impl Iterator<Item = String> {
         const PARTS: [&str; 16] = [
             "",

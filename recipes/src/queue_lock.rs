@@ -1,5 +1,5 @@
-//! [`QueueLock`]: acquires the lock of one queue, with or without waiting. Used by all recipes with one entry per
-//! holder.
+//! [`QueueLock`]: acquires the lock of one queue, with or without waiting. All recipes with one entry per holder use
+//! it.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) struct QueueLock<'a> {
 
 impl QueueLock<'_> {
     pub(crate) async fn acquire(self, mut options: LockOptions) -> Result<Guard> {
-        // Makes a loop over free locks yield, as with tokio's locks.
+        // Makes a loop over free locks yield to other tasks, like tokio's own locks.
         coop::consume_budget().await;
         let mut entry = match self.attempt(&options, EnqueueMode::Queued(self.kind.blockers()))? {
             LocalAttempt::Granted(guard) => return Ok(guard),
@@ -41,7 +41,7 @@ impl QueueLock<'_> {
                 deadline.race(turn).await
             };
             let Some(is_clear) = is_clear else {
-                // Dropped before the error is created, because the drop counts the entries ahead.
+                // Drop the entry before the error is created, because the drop counts the entries ahead.
                 drop(entry);
                 let path = self.queue.path();
                 return Err(deadline.error(path, path));
@@ -86,7 +86,7 @@ impl QueueLock<'_> {
         LocalEntry::enter(client, queue, kind, mode, data, is_reported, hold)
     }
 
-    /// Waits with the entry of an attempt, or creates one by a request.
+    /// Waits with the entry of an attempt in an embedded store, or creates an entry with a request.
     async fn contend(
         self,
         options: LockOptions,
@@ -95,7 +95,7 @@ impl QueueLock<'_> {
         only_if_free: bool,
     ) -> Result<Option<Guard>> {
         let path = self.queue.path();
-        // Pinned here, because each function that takes a future by value stores it twice.
+        // Pin the future here, because each function that takes a future by value stores it twice.
         let wait = pin!(async {
             let session = match &entry {
                 Some(entry) => entry.session().clone(),
@@ -106,7 +106,8 @@ impl QueueLock<'_> {
                 path,
                 kind: self.kind,
             };
-            // Trying a held lock costs one read and no write. A free one is confirmed by joining the queue.
+            // A try reads the queue first, so that a held lock costs one read and no write. If the lock looks free, the
+            // call joins the queue to confirm that.
             let has_look = only_if_free && entry.is_none();
             if has_look && looks_taken(queue, options.synced).await? {
                 return Ok(None);

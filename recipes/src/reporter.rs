@@ -12,14 +12,15 @@ use crate::queue::{Grant, Queue};
 
 const TARGET: &str = "lockkeeper::lock";
 
-/// `None` without a subscriber, so that most contenders carry nothing.
+/// The reporter of one contender. It is `None` if nothing subscribes to its events, so that most contenders store
+/// nothing.
 #[derive(Clone)]
 pub(crate) struct Reporter(Option<Box<EventSinks>>);
 
 #[derive(Clone)]
 struct EventSinks {
     sink: Option<EventSink>,
-    /// Disabled unless a subscriber wants it.
+    /// The span is disabled unless a subscriber wants it.
     span: Span,
     meter: Meter,
 }
@@ -132,11 +133,11 @@ impl EventSinks {
             LockEvent::RevocationRequested { by } => {
                 debug!(target: TARGET, parent: parent, by, "revocation requested");
             }
-            // Always logged as a warning elsewhere.
+            // A loss is already logged as a warning, where the event is created.
             LockEvent::Lost { .. } => {}
             LockEvent::Released => debug!(target: TARGET, parent: parent, "released"),
             LockEvent::Abandoned => debug!(target: TARGET, parent: parent, "abandoned"),
-            // Only meaningful for the reader of a stream.
+            // This event only has a meaning for the reader of a stream.
             LockEvent::Missed { .. } => {}
         }
     }
@@ -179,7 +180,7 @@ fn hold_span(session: &Session, held: &Grant, kind: Kind, data: &EntryData) -> S
     )
 }
 
-/// Returns the lock of a queue. A semaphore's queues are below its own znode.
+/// Returns the lock to which a queue belongs. The queues of a semaphore are below its own znode.
 fn lock_of(queue: Option<ZnodePath>, kind: Kind) -> Option<ZnodePath> {
     match kind {
         Kind::Acquirer | Kind::Lease => queue?.parent(),

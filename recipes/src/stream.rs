@@ -1,7 +1,8 @@
-//! Streams of the recipes: named types over a boxed stream, and a channel that a slow reader cannot block.
+//! Streams of the recipes. This module contains named types over a boxed stream, and a channel that a slow reader
+//! cannot block.
 //!
-//! The channel is bounded, and its sender never waits. Items that find it full are dropped and counted, and the reader
-//! gets the count when it has caught up (invariant 10).
+//! The channel is bounded, and its sender never waits. If the channel is full, new items are dropped and counted. The
+//! reader gets the count when it has read all earlier items (invariant 10).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use tokio::sync::mpsc;
 
 pub(crate) type BoxStream<T> = Pin<Box<dyn Stream<Item = T> + Send>>;
 
-/// Declares a public stream with an inherent `next`, so that users need no trait in scope.
+/// Declares a public stream with an inherent method `next`, so that users need not import a trait.
 macro_rules! named_stream {
     ($(#[$meta:meta])* $name:ident of $item:ty; $(#[$next:meta])*) => {
         $(#[$meta])*
@@ -45,7 +46,7 @@ macro_rules! named_stream {
 }
 pub(crate) use named_stream;
 
-/// Maximum number of unread items. Beyond it, new ones are dropped.
+/// Maximum number of unread items. While so many items are unread, new items are dropped.
 const MAX_BACKLOG: usize = 1_024;
 
 /// An item of a [`lossy`] channel.
@@ -54,7 +55,7 @@ pub(crate) trait Lossy: Send + 'static {
     fn missed(count: u64) -> Self;
 }
 
-/// Creates a channel whose sender never waits. The stream ends when all senders are gone.
+/// Creates a channel whose sender never waits. The stream ends when all senders have been dropped.
 pub(crate) fn lossy<T: Lossy>() -> (LossySender<T>, BoxStream<T>) {
     let (sender, mut receiver) = mpsc::channel(MAX_BACKLOG);
     let missed = Arc::new(AtomicU64::new(0));
@@ -62,7 +63,7 @@ pub(crate) fn lossy<T: Lossy>() -> (LossySender<T>, BoxStream<T>) {
     let items = async_stream::stream! {
         while let Some(item) = receiver.recv().await {
             yield item;
-            // At the end of the backlog, because the dropped items were sent after it.
+            // Report dropped items only at the end of the backlog, because they were sent after it.
             if receiver.is_empty() {
                 let count = count_missed.swap(0, Ordering::Relaxed);
                 if count > 0 {
@@ -84,7 +85,7 @@ pub(crate) struct LossySender<T> {
 impl<T> LossySender<T> {
     /// Sends an item, or drops and counts it if the reader is too slow.
     pub(crate) fn send(&self, item: T) {
-        // A closed channel has no reader to miss anything.
+        // If the channel is closed, there is no reader who could miss the item.
         if let Err(mpsc::error::TrySendError::Full(_)) = self.sender.try_send(item) {
             self.missed.fetch_add(1, Ordering::Relaxed);
         }

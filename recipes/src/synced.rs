@@ -6,7 +6,7 @@ use lockkeeper_store::{Error, Session, ZnodePath};
 
 use crate::error::Result;
 
-/// Reads with `look`, after a barrier if `synced`, so that the result is not staler than this call.
+/// Reads with `look`. If `synced`, sends a barrier first, so that the result is at most as old as this call.
 pub(crate) async fn read_synced<T, F>(
     session: &Session,
     path: &ZnodePath,
@@ -22,13 +22,13 @@ where
     loop {
         let connection = session.status().connection();
         match session.sync(path).await {
-            // The sync concerns the whole server, so a missing path does not matter.
+            // A sync applies to the whole server, so it does not matter whether the path exists.
             Ok(()) | Err(Error::NoNode { .. }) => {}
             Err(Error::ConnectionLoss) => continue,
             Err(error) => return Err(error.into()),
         }
         let seen = look().await?;
-        // After a reconnection another server, which had not caught up, may have answered the read.
+        // After a reconnection, the read may have been answered by another server that has not caught up.
         if session.status().connection() == connection {
             return Ok(seen);
         }

@@ -12,7 +12,7 @@ use zookeeper_client as zk;
 #[derive(Clone, Copy)]
 pub(crate) struct RequestContext<'a> {
     pub(crate) what: &'static str,
-    /// Empty for a request without a path or with several.
+    /// Path of the request. Empty if the request has no path or several paths.
     pub(crate) path: &'a str,
     pub(crate) version: Option<i32>,
     pub(crate) session: SessionId,
@@ -33,13 +33,13 @@ impl RequestContext<'_> {
             zk::Error::ClientClosed => Error::SessionClosed {
                 session: self.session,
             },
-            // The crate fails requests in flight with the error that ended the connection, so all of these mean that
-            // the outcome is unknown.
+            // When a connection ends, the crate fails the requests in flight with the error that ended the connection.
+            // So after each of these errors the outcome of the request is unknown.
             zk::Error::ConnectionLoss
             | zk::Error::Timeout
             | zk::Error::SessionMoved
             | zk::Error::Custom(_) => Error::ConnectionLoss,
-            // There is no path to report in the specific errors.
+            // The specific errors need a path, and this request has none.
             other if self.path.is_empty() => self.unexpected(&other),
             zk::Error::NoNode if self.what == CREATE => Error::NoNode {
                 path: self.parent(),
@@ -62,7 +62,7 @@ impl RequestContext<'_> {
         Error::Protocol(format!("{}: {error}", self.subject()))
     }
 
-    /// Returns the parent of the path, which is valid because it was sent.
+    /// Returns the parent of the path. The path is valid, because it was sent.
     fn parent(self) -> String {
         let cut = self.path.rfind('/').unwrap_or(0).max(1);
         self.path[..cut].to_owned()
@@ -147,7 +147,7 @@ const RIGHTS: [(u8, zk::Permission); 5] = [
     (AclEntry::ADMIN, zk::Permission::ADMIN),
 ];
 
-/// Converts a server's list. One that grants everything to `world:anyone` is the open list.
+/// Converts a list from a server. A list that grants everything to `world:anyone` is the open list.
 pub(crate) fn acl(list: &[zk::Acl]) -> Acl {
     let entries = list.iter().map(|acl| {
         let rights = RIGHTS
@@ -188,7 +188,8 @@ pub(crate) fn watch_mode(mode: WatchMode) -> zk::AddWatchMode {
     }
 }
 
-/// Converts a watch event. A session event is the end of the session or the loss of its connection.
+/// Converts a watch event. A session event becomes an error, because it reports the end of the session or the loss of
+/// its connection.
 pub(crate) fn event(event: zk::WatchedEvent, session: SessionId) -> Result<WatchedEvent> {
     let kind = match event.event_type {
         zk::EventType::NodeCreated => EventKind::NodeCreated,
@@ -208,13 +209,14 @@ pub(crate) fn event(event: zk::WatchedEvent, session: SessionId) -> Result<Watch
     Ok(WatchedEvent {
         kind,
         path: ZnodePath::new(event.path)?,
-        // Servers before 3.9 do not send it.
+        // Servers before 3.9 do not send the zxid.
         zxid: (event.zxid != zk::WatchedEvent::NO_ZXID).then_some(Zxid(event.zxid)),
         predecessor_gone: None,
     })
 }
 
-/// Returns the path of a created znode. A sequential one ends in the number as printed by ZooKeeper (rule 4).
+/// Returns the path of a created znode. A sequential znode's path ends with the number, in the same format as
+/// ZooKeeper's (rule 4).
 pub(crate) fn made(create: &Create, number: zk::CreateSequence) -> Result<ZnodePath> {
     match create.mode.is_sequential() {
         true => ZnodePath::new(format!("{}{:010}", create.path, number.into_i64())),
@@ -257,7 +259,7 @@ pub(crate) fn add_op(writer: &mut zk::MultiWriter<'_>, op: &Op) -> Result<(), zk
         Op::Check { path, version } => {
             writer.add_check_version(path.as_str(), version.unwrap_or(-1))
         }
-        // Refused earlier, in `multi`.
+        // `multi` has already refused requests with conditions.
         Op::Require(_) => Err(zk::Error::Unimplemented),
     }
 }
@@ -268,7 +270,7 @@ pub(crate) fn op_reply(result: zk::MultiWriteResult) -> Result<OpReply> {
         zk::MultiWriteResult::Delete => OpReply::Deleted,
         zk::MultiWriteResult::SetData { stat: set } => OpReply::Set(stat(set)),
         zk::MultiWriteResult::Create { path, stat: made } => OpReply::Created {
-            // Not `InvalidPath`, which means that nothing was sent, so the caller would not clean up.
+            // Do not return `InvalidPath` here. It would mean that nothing was sent, and the caller would not clean up.
             path: ZnodePath::new(path).map_err(|error| Error::Protocol(error.to_string()))?,
             stat: (!made.is_invalid()).then(|| stat(made)),
         },
@@ -304,7 +306,8 @@ pub(crate) fn read_reply(
     }
 }
 
-/// Returns the reply to a read of data. ZooKeeper does not know when an entry was granted.
+/// Returns the reply to a read of data. It contains no grant time, because ZooKeeper does not know when an entry was
+/// granted.
 pub(crate) fn data_reply(op: &ReadOp, data: Bytes, stat: Stat) -> ReadReply {
     match op {
         ReadOp::GetEntry(_) => ReadReply::Entry {

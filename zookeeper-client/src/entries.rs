@@ -1,7 +1,8 @@
-//! [`Loan`]: the client as used by one side, with the ephemeral znodes that this side has created.
+//! [`Loan`]: the lent client in one Lockkeeper session, with the ephemeral znodes that this session has created.
 //!
-//! The store deletes them when the session ends, but a lent session outlives the side that used it. So they are deleted
-//! one by one when the side is closed (invariant 7).
+//! ZooKeeper deletes ephemeral znodes when its session ends. But the ZooKeeper session belongs to the program and
+//! continues after the Lockkeeper session was closed. So a closed Lockkeeper session deletes its znodes one by one
+//! (invariant 7).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,14 +15,14 @@ use zookeeper_client as zk;
 
 use crate::session::spawn;
 
-/// Pauses before a refused delete is retried. Each is twice as long as the previous one.
+/// Shortest and longest pause before a refused delete is retried. Each pause is twice as long as the previous one.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Prefix of the names of recipes' entries. A UUID follows, so no other client uses the same name.
+/// Prefix of the names of recipes' entries. A UUID follows this prefix, so no other client uses the same name.
 const UNIQUE: &str = "_c_";
 
-/// A lent client. When its last user drops it, the remaining entries are deleted.
+/// A lent client. When its last user drops it, the entries that remain are deleted.
 pub(crate) struct Loan {
     pub(crate) client: zk::Client,
     status: Arc<SessionStatus>,
@@ -32,7 +33,7 @@ pub(crate) struct Loan {
 #[derive(Debug, Default)]
 struct Entries {
     made: HashSet<ZnodePath>,
-    /// Paths, without the number, of creates with a unique name whose replies were lost.
+    /// Paths, without the number, of ephemeral creates whose replies were lost. Their names are unique.
     lost: HashSet<ZnodePath>,
 }
 
@@ -84,13 +85,13 @@ impl Loan {
     pub(crate) fn deleted(&self, path: &ZnodePath) {
         let mut entries = self.entries.lock();
         entries.made.remove(path);
-        // The lost create was executed.
+        // If a create with a lost reply made this znode, the znode has now been deleted, so forget the create.
         entries
             .lost
             .retain(|lost| !path.as_str().starts_with(lost.as_str()));
     }
 
-    /// Deletes znodes in the background, before the loan is returned.
+    /// Deletes znodes in the background. The loan is only returned after that.
     pub(crate) fn undo(self: &Arc<Self>, made: Vec<ZnodePath>) {
         let loan = self.clone();
         spawn(async move {
@@ -105,7 +106,8 @@ impl Loan {
 impl Drop for Loan {
     fn drop(&mut self) {
         let entries = std::mem::take(self.entries.get_mut());
-        // The end of the session deletes them as well. A forked child has none of the parent's connections.
+        // If the session is over, it deletes the entries itself. A forked child must not delete them, because it has
+        // none of the parent's connections.
         let is_over =
             self.client.state().is_terminated() || self.status.end() == Some(Error::Forked);
         if is_over || entries.made.is_empty() && entries.lost.is_empty() {
@@ -122,7 +124,7 @@ impl Drop for Loan {
 
 impl Entries {
     async fn delete(self, client: &zk::Client, status: &SessionStatus) {
-        // All are sent before the first is awaited, because the crate sends a request when its future is created.
+        // Create all futures before we await the first, because the crate sends a request when its future is created.
         let made = self.made.iter();
         let sent: Vec<_> = made
             .map(|path| (path, client.delete(path.as_str(), None)))
@@ -133,8 +135,8 @@ impl Entries {
             }
         }
         for create in &self.lost {
-            // The list only counts after a write on the same connection (invariant 8). No znode has this name without a
-            // number.
+            // The list only shows the znode for certain after a write on the same connection (invariant 8). This delete
+            // is such a write. It deletes nothing, because no znode has this name without a number.
             delete(client, status, create).await;
             let Some(parent) = create.parent() else {
                 continue;
@@ -148,7 +150,7 @@ impl Entries {
     }
 }
 
-/// Deletes a znode. Retries until it is gone, the session has ended, or the permission is missing.
+/// Deletes a znode. Retries until the znode no longer exists, the session has ended, or we have no permission.
 async fn delete(client: &zk::Client, status: &SessionStatus, path: &ZnodePath) {
     let mut pause = SHORTEST_PAUSE;
     while !is_done(status, path, client.delete(path.as_str(), None).await) {
@@ -157,7 +159,7 @@ async fn delete(client: &zk::Client, status: &SessionStatus, path: &ZnodePath) {
     }
 }
 
-/// Lists the children, with the same retries.
+/// Lists the children of a znode. Retries in the same cases as `delete`.
 async fn children(client: &zk::Client, status: &SessionStatus, path: &ZnodePath) -> Vec<String> {
     let mut pause = SHORTEST_PAUSE;
     loop {
@@ -181,8 +183,8 @@ fn is_done(status: &SessionStatus, path: &ZnodePath, answer: Result<(), zk::Erro
         | zk::Error::SessionExpired
         | zk::Error::AuthFailed
         | zk::Error::ClientClosed => true,
-        // Waiting does not help, because a permission is missing, or the connection's task is gone with the program's
-        // executor.
+        // Waiting does not help. Either we have no permission, or the connection's task has ended together with the
+        // program's executor.
         zk::Error::NoAuth | zk::Error::UnexpectedError(_) => {
             tracing::warn!(session = %status.id(), %path, %error, "clean-up given up");
             true

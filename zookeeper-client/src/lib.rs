@@ -22,11 +22,11 @@ use zookeeper_client as zk;
 
 use session::LentSession;
 
-/// A [`Connector`] that lends the program's ZooKeeper client to Lockkeeper. All its sessions are the client's one
-/// session.
+/// A [`Connector`] that lends the program's ZooKeeper client to Lockkeeper. All Lockkeeper sessions that it opens use
+/// the client's single ZooKeeper session.
 ///
-/// Several Lockkeeper clients may use one ZooKeeper client. Locks contend as usual, although the session is the same. A
-/// chroot of the ZooKeeper client applies.
+/// Several Lockkeeper clients may use one ZooKeeper client. Their locks contend as usual, although they share a
+/// session. If the ZooKeeper client has a chroot, all paths are below it.
 pub struct LentClient {
     client: zk::Client,
     smallest_timeout: Duration,
@@ -37,9 +37,9 @@ impl LentClient {
     /// Lends a client, and keeps a clone of it.
     ///
     /// `smallest_timeout` is the shortest session timeout that any server of the ensemble grants to this client. You
-    /// must state it, because a reconnection may lead to that server, and the crate does not report it. Locks are
-    /// [lost](lockkeeper_store::Lease) if the session has not been proved alive for nine tenths of it, or of the
-    /// [timeout](zk::Client::session_timeout) of the first connection if that is shorter.
+    /// must state it, because a reconnection may lead to that server, and the crate does not report the new timeout.
+    /// Locks are [lost](lockkeeper_store::Lease) if the session has not been proved alive for nine tenths of this
+    /// timeout. If the [timeout](zk::Client::session_timeout) of the first connection is shorter, it is used instead.
     pub fn new(client: zk::Client, smallest_timeout: Duration) -> Self {
         Self {
             client,
@@ -66,8 +66,8 @@ impl LentClient {
     ///
     /// # Errors
     /// - [`Error::NoNode`] if the client's chroot does not exist.
-    /// - [`Error::BadArguments`] if the session has ended, the timeout is zero, or an option is set that only the
-    ///   client's own connection can support.
+    /// - [`Error::BadArguments`] if the session has ended, the timeout is zero, or an option is set that only applies
+    ///   to connections that Lockkeeper opens itself.
     /// - [`Error::ConnectFailed`] if the client is not connected within the connect timeout.
     pub async fn connect_with(self, options: ConnectOptions) -> Result<Client> {
         let target = self.name();
@@ -160,14 +160,15 @@ impl Opening {
     }
 
     async fn connected(&self) -> Result<LentSession> {
-        // Read before the request is sent, because the lease counts from here (invariant 6).
+        // Read the time before the request is sent, because the lease starts at this time (invariant 6).
         let sent = self.clock.now();
         let config = self.client.get_config().await;
         self.check_alive()?;
-        // If the configuration cannot be read (no permission, a server before 3.5, a lost reply), use the stricter
-        // rules of an ensemble, which are also correct for a single server.
+        // If we cannot read the configuration (no permission, a server before 3.5, a lost reply), we use the stricter
+        // rules of an ensemble. These rules are also correct for a single server.
         let quorum_only = config.map_or(true, |(config, _)| is_ensemble(&config));
-        // At an ensemble this reply proves nothing, so the lease is void until the first proof.
+        // The reply of an ensemble's server does not prove that the session is alive, so the lease is not valid until
+        // the first proof.
         let proved = match quorum_only {
             true => BootInstant::default(),
             false => sent,
@@ -191,15 +192,16 @@ impl Opening {
             }
             Err(error) => {
                 self.check_alive()?;
-                // Not an error, because locks work without the id. A user may not be allowed to read or create it.
+                // This is not an error, because locks work without the id. A user may have no permission to read or
+                // create it.
                 tracing::warn!(session = %session.status().id(), %error, "no store id: fencing tokens are not bound to this store, and each hand-over of a lock lists its queue");
             }
         }
         Ok(session)
     }
 
-    /// Fails with [`Error::BadArguments`] once the session has ended. The error of that end would make callers open
-    /// another session.
+    /// Fails with [`Error::BadArguments`] once the session has ended. We do not return the error of that end, because
+    /// it would make callers open another session.
     fn check_alive(&self) -> Result<()> {
         let state = self.client.state();
         match state.is_terminated() {

@@ -16,11 +16,11 @@ use crate::entries::Loan;
 use crate::session::Link;
 use crate::watches::{events, oneshot};
 
-/// Largest accepted sequence number. ZooKeeper's counter ends at 2^31 − 1 and wraps to negative numbers. All clients
-/// with this limit stop before it wraps.
+/// Largest accepted sequence number. ZooKeeper's counter ends at 2^31 − 1 and then wraps to negative numbers. All
+/// clients that use this limit stop before the counter wraps.
 const LAST_SEQUENCE: i64 = i32::MAX as i64 - 1_000_001;
 
-/// Sends a request before its first await, and returns its reply.
+/// Sends a request before its first await, and returns the reply.
 pub(crate) async fn carry_out(
     link: &Arc<Link>,
     loan: &Arc<Loan>,
@@ -122,7 +122,7 @@ pub(crate) async fn carry_out(
             proved.map_err(|error| about("auth", "", None).error(error))?;
             Ok(Reply::Done)
         }
-        // Close is not a request to the crate, and later versions of the store may add requests.
+        // A close sends no request to the crate. Later versions of the store may add other requests.
         _ => Err(Error::Unimplemented {
             what: "this kind of request on a lent client",
         }),
@@ -225,8 +225,8 @@ async fn create(link: &Link, loan: &Arc<Loan>, create: &Create) -> Result<(Znode
     created(link, loan, create, made)
 }
 
-/// Converts the reply of a create. Deletes a znode whose number is near the end of ZooKeeper's counter, because the
-/// caller gets an error and does not know its name.
+/// Converts the reply of a create. If the znode's number is near the end of ZooKeeper's counter, returns an error and
+/// deletes the znode, because the caller does not learn its name.
 fn created(
     link: &Link,
     loan: &Arc<Loan>,
@@ -281,15 +281,16 @@ async fn enqueue(link: &Link, loan: &Arc<Loan>, entry: Enqueue) -> Result<Reply>
         &create.data,
         &acls.options(create.mode),
     );
-    // The request is sent when the future is created, before the create is awaited.
+    // The crate sends the list request when this future is created, which is before we await the create.
     let listing = client.list_children(entry.parent.as_str());
     let made = making.await;
-    // The list is only used if the create succeeded. Otherwise another connection may have answered it before the entry
-    // existed.
+    // Use the list only if the create succeeded. Otherwise the list may be from another connection, and may have been
+    // read before the entry existed.
     let (path, stat) = created(link, loan, &create, made)?;
     let ahead = match listing.await {
         Ok(names) => Predecessor::Listed(names),
-        // An error here would hide the name of the existing entry from the clean-up.
+        // Do not return the error of the list. The caller would not learn the name of its entry and could not clean it
+        // up.
         Err(_) => Predecessor::Unknown,
     };
     Ok(Reply::Enqueued {
@@ -320,7 +321,7 @@ async fn multi(link: &Link, loan: &Arc<Loan>, ops: &[Op]) -> Result<Reply> {
     let Some(error) = exhausted else {
         return Ok(Reply::Multi(replies));
     };
-    // In reverse, so that children come before their parents.
+    // Delete in reverse order, so that children are deleted before their parents.
     let made = replies.into_iter().rev().filter_map(|reply| match reply {
         OpReply::Created { path, .. } => Some(path),
         _ => None,
@@ -353,8 +354,8 @@ async fn commit(client: &zk::Client, ops: &[Op], session: SessionId) -> Result<V
     results.into_iter().map(convert::op_reply).collect()
 }
 
-/// Reads several znodes together. A server that is too old for multiRead gets separate reads, and other writes may
-/// happen in between.
+/// Reads several znodes together. If the server is too old for multiRead, sends separate reads. Other writes may then
+/// happen between the reads.
 async fn multi_read(link: &Link, client: &zk::Client, ops: &[ReadOp]) -> Result<Reply> {
     let session = link.session();
     if link.lacks_multi_read.load(Ordering::Relaxed) {
@@ -373,12 +374,13 @@ async fn multi_read(link: &Link, client: &zk::Client, ops: &[ReadOp]) -> Result<
     };
     let results = match reader.commit().await {
         Err(zk::Error::Unimplemented) => {
-            // Relaxed, because a request that misses it is only refused once more.
+            // Relaxed ordering is enough. If a request does not see this value, the server only refuses one more
+            // multiRead.
             link.lacks_multi_read.store(true, Ordering::Relaxed);
             tracing::info!(%session, "server without multiRead: reads are sent one by one");
             return loop {
-                // The server closes the connection after that reply (`UnimplementedRequestProcessor`), which loses the
-                // following reads. Retrying reads is safe.
+                // After it has refused the request (`UnimplementedRequestProcessor`), the server closes the connection.
+                // The following reads are then lost. We retry them, which is safe for reads.
                 match read_each(client, ops, session).await {
                     Err(Error::ConnectionLoss) => {}
                     read => break read,
@@ -395,7 +397,8 @@ async fn multi_read(link: &Link, client: &zk::Client, ops: &[ReadOp]) -> Result<
     ))
 }
 
-/// Sends all reads before it awaits them. One round trip, like a multiRead, but without its snapshot.
+/// Sends all reads before it awaits them. This takes one round trip, like a multiRead, but the result is not a
+/// snapshot.
 async fn read_each(client: &zk::Client, ops: &[ReadOp], session: SessionId) -> Result<Reply> {
     let mut reading: Vec<Reading<'_>> = Vec::with_capacity(ops.len());
     for op in ops {

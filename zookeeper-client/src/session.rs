@@ -1,7 +1,8 @@
-//! One side of a lent session, as a [`Backend`] that is opened and closed without the session.
+//! One Lockkeeper session on a lent ZooKeeper session. It is a [`Backend`] that is opened and closed while the
+//! ZooKeeper session continues.
 //!
-//! The crate sends a request when its future is created, but the future borrows the client, so [`spawn`] drives it. It
-//! needs no executor, because the crate's task that receives the reply polls it in place.
+//! The crate sends a request when its future is created, but the future borrows the client, so [`spawn`] drives it.
+//! [`spawn`] needs no executor, because the crate's task that receives the reply polls the future in place.
 
 use std::fmt;
 use std::future::Future;
@@ -24,7 +25,7 @@ use crate::entries::Loan;
 use crate::requests::carry_out;
 use crate::{either, until};
 
-/// Maximum number of requests in flight. The crate queues them without a limit.
+/// Maximum number of requests in flight. We need this limit because the crate queues any number of requests.
 const MAX_IN_FLIGHT: usize = 100_000;
 
 pub(crate) struct LentSession {
@@ -34,18 +35,19 @@ pub(crate) struct LentSession {
 }
 
 pub(crate) struct Link {
-    /// `None` once this side is closed. Its entries are deleted when no request holds the loan any more.
+    /// `None` once this session is closed. When the last request drops its clone of the loan, the session's entries are
+    /// deleted.
     pub(crate) loan: Mutex<Option<Arc<Loan>>>,
     state: zk::StateWatcher,
     pub(crate) status: Arc<SessionStatus>,
     in_flight: AtomicUsize,
-    /// True once a server has refused a multiRead as unknown (before ZooKeeper 3.6).
+    /// True once a server has refused a multiRead because it does not know it (before ZooKeeper 3.6).
     pub(crate) lacks_multi_read: AtomicBool,
     close_timeout: Duration,
 }
 
 impl LentSession {
-    /// Closing takes at most `close_timeout`.
+    /// Creates a session. Closing it takes at most `close_timeout`.
     pub(crate) fn new(
         client: zk::Client,
         status: Arc<SessionStatus>,
@@ -73,8 +75,8 @@ impl LentSession {
     }
 }
 
-/// Publishes the connection's state in this side's status. Only this task does so, so that no reconnection is missed.
-/// Anyone may publish an end.
+/// Publishes the connection's state in the status of this session. Only this task publishes states of the connection,
+/// so that no reconnection is missed. Other code may also publish the end of the session.
 async fn publish(mut watcher: zk::StateWatcher, status: Arc<SessionStatus>) {
     let mut state = watcher.state();
     loop {
@@ -122,7 +124,7 @@ impl Drop for LentSession {
     fn drop(&mut self) {
         let loan = self.link.loan.lock().take();
         drop(loan);
-        // Ends the publishing task, which would otherwise live as long as the program's session.
+        // This ends the publishing task, which would otherwise live as long as the program's ZooKeeper session.
         self.link.status.set_state(SessionState::Closed);
     }
 }
@@ -139,7 +141,7 @@ impl Link {
         let Some(loan) = self.loan.lock().clone() else {
             return Response::ready(Err(self.end()));
         };
-        // Relaxed, because the counter guards no other memory.
+        // Relaxed ordering is enough, because the counter protects no other memory.
         if self.in_flight.fetch_add(1, Ordering::Relaxed) >= MAX_IN_FLIGHT {
             self.in_flight.fetch_sub(1, Ordering::Relaxed);
             return Response::ready(Err(Error::LimitReached {
@@ -150,7 +152,8 @@ impl Link {
         let link = self.clone();
         response(sent(async move {
             let reply = carry_out(&link, &loan, request).await;
-            // Before the reply is returned. At a close, dropping the last loan starts the deletes.
+            // Drop the loan before the reply is returned. When the session is closed, dropping the last loan starts the
+            // deletes.
             drop(loan);
             link.in_flight.fetch_sub(1, Ordering::Relaxed);
             link.settle().await;
@@ -159,7 +162,8 @@ impl Link {
     }
 
     fn close(self: &Arc<Self>) -> Response {
-        // Later requests find no loan and fail. Requests in flight keep theirs, so the deletes follow their replies.
+        // Later requests find no loan and fail. Requests in flight keep their clones of the loan, so the deletes are
+        // sent after their replies.
         let Some(loan) = self.loan.lock().take() else {
             return Response::ready(Err(self.end()));
         };
@@ -170,19 +174,20 @@ impl Link {
             let clock = link.status.clock();
             let deadline = clock.now().after(link.close_timeout);
             let in_time = until(clock, deadline, returned).await;
-            // No effect if the end of the session was already published.
+            // If the end of the session was already published, this has no effect.
             link.status.set_state(SessionState::Closed);
             match link.status.end() {
                 Some(expired @ Error::SessionExpired { .. }) => Err(expired),
-                // The deletes continue, and until then the entries block their locks, so this is an error.
+                // The deletes continue in the background. Until they are done, the entries block their locks, so we
+                // return an error.
                 _ if in_time.is_none() => Err(Error::ConnectionLoss),
                 _ => Ok(Reply::Done),
             }
         }))
     }
 
-    /// Waits until the status shows the connection's state, so that a caller that sees a reply of a new connection also
-    /// sees the new connection.
+    /// Waits until the status shows the connection's state. So a caller that receives a reply on a new connection also
+    /// sees the new connection in the status.
     pub(crate) async fn settle(&self) {
         if self.is_settled() {
             return;
@@ -202,8 +207,8 @@ impl Link {
         }
     }
 
-    /// Publishes the expiry before the error is returned, because the crate informs its watchers first, and the caller
-    /// requests a new session immediately.
+    /// Publishes an expiry before the error is returned. The caller requests a new session immediately after this
+    /// error, and the publishing task may not have published the expiry by then.
     pub(crate) fn record_expiry<T>(&self, answer: Result<T>) -> Result<T> {
         if let Err(Error::SessionExpired { .. }) = answer {
             self.status.set_state(SessionState::Expired);
@@ -228,8 +233,8 @@ pub(crate) async fn final_state(status: &SessionStatus) {
     while !status.state().is_final() && changes.next().await.is_some() {}
 }
 
-/// Polls the work once, which sends the request. The rest runs in place when the reply arrives, even if the caller no
-/// longer waits.
+/// Polls the work once, which sends the request. The rest of the work runs in place when the reply arrives, even if the
+/// caller no longer waits for it.
 pub(crate) fn sent<T: Send + 'static>(
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> oneshot::Receiver<Result<T>> {
@@ -251,7 +256,7 @@ pub(crate) fn received<T>(answer: Result<Result<T>, oneshot::error::RecvError>) 
     answer.unwrap_or_else(|_| Err(Error::Protocol("the client library panicked".to_owned())))
 }
 
-/// Runs `work` in place, wherever it is woken. A panic only ends this work, because the task that wakes it is the
+/// Runs `work` in place, in the task that wakes it. A panic must only end this work, because that task is the crate's
 /// connection.
 pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) {
     spawn_detached(Guarded(Box::pin(work)));
@@ -263,7 +268,8 @@ impl Future for Guarded {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        // Never polled again after a panic, so no broken state is seen. The panic hook has reported it.
+        // After a panic the future is never polled again, so its broken state has no effect. The panic hook has already
+        // reported the panic.
         catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(context))).unwrap_or(Poll::Ready(()))
     }
 }

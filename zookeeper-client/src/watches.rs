@@ -1,4 +1,4 @@
-//! Watches of a session: one-shot watchers, and persistent ones, which must be added again after a reconnection.
+//! Watches of a session. One-shot watchers fire once. Persistent watchers must be added again after a reconnection.
 
 use std::sync::Arc;
 
@@ -11,17 +11,18 @@ use crate::convert::{self, RequestContext};
 use crate::either;
 use crate::session::{Link, final_state, received, sent, spawn};
 
-/// Returns the watcher of one event. A separate task waits for it, because the crate's watcher would outlive this side.
+/// Returns the watcher of one event. A separate task waits for the event, because the crate's watcher would outlive
+/// this session.
 pub(crate) fn oneshot(link: &Arc<Link>, watcher: zk::OneshotWatcher) -> Watcher {
     let (mut send, event) = oneshot::channel();
     let link = link.clone();
     spawn(async move {
-        // Dropping the watcher removes its watch.
+        // If the caller drops its watcher, the crate's watcher is dropped too, which removes the watch.
         let end = either(final_state(&link.status), send.closed());
         let event = match either(watcher.changed(), end).await {
             Some(event) => {
-                // The state must show the new connection before its event arrives, because waiters discard events of
-                // older connections (invariant 8).
+                // The status must show the new connection before the event of this connection arrives, because waiters
+                // discard events of older connections (invariant 8).
                 link.settle().await;
                 link.record_expiry(convert::event(event, link.session()))
             }
@@ -32,9 +33,9 @@ pub(crate) fn oneshot(link: &Arc<Link>, watcher: zk::OneshotWatcher) -> Watcher 
     Watcher::from_future(async move { received(event.await) })
 }
 
-/// Unread events are queued in the crate without a limit. After a reconnection the crate does not register such watches
-/// again, and ZooKeeper loses the events in between (ZOOKEEPER-4698). So we add the watch again and then report the
-/// loss.
+/// Returns the events of a persistent watch. The crate queues unread events without a limit. After a reconnection the
+/// crate does not register a persistent watch again, and ZooKeeper does not deliver the events in between
+/// (ZOOKEEPER-4698). So we add the watch again and then report that events were lost.
 pub(crate) fn events(
     link: Arc<Link>,
     mut watcher: zk::PersistentWatcher,
@@ -52,12 +53,12 @@ pub(crate) fn events(
             let of_session = event.event_type == zk::EventType::Session;
             match link.record_expiry(convert::event(event, link.session())) {
                 Err(lockkeeper_store::Error::ConnectionLoss) if of_session => {
-                    // Reported after the reconnection, because the reader could not read before.
+                    // Report the loss after the reconnection, because the reader could not read the znodes before it.
                     if state == zk::SessionState::Disconnected {
                         continue;
                     }
-                    // Added before the loss is reported, because the reader then reads, and needs an event for each
-                    // later change.
+                    // Add the watch before the loss is reported. The reader reads the znodes after this report, and
+                    // needs an event for each change after its read.
                     match watch_again(&link, &path, mode).await {
                         Ok(again) => watcher = again,
                         Err(error) => {
@@ -101,7 +102,8 @@ async fn watch_again(
             watching.map_err(|error| about.error(error))
         });
         match received(watching.await) {
-            // The addWatch or its reply was lost. Adding a watch twice has no further effect.
+            // The addWatch or its reply was lost. Send it again, because adding a watch twice has no other effect than
+            // adding it once.
             Err(lockkeeper_store::Error::ConnectionLoss) => {}
             done => return done,
         }

@@ -1,11 +1,11 @@
-//! An HTTP service that works under locks. Each account has one request at a time, in the order of arrival, across all
-//! processes of the service. The README has the commands and shows the responses.
+//! An HTTP service that works under locks. For each account it runs one request at a time, in the order of arrival,
+//! across all processes of the service. The README contains the commands and shows the responses.
 //!
-//! Copy from here:
+//! You can copy this code:
 //!
-//! - `post`: a lock with one deadline for the whole wait, work that stops when the lock is lost, and the fencing token
-//!   passed with every access to the resource.
-//! - [`serve`]: finishes the current requests before it closes the client.
+//! - `post_cents` acquires a lock with one deadline for the whole wait. Its work stops when the lock is lost, and it
+//!   passes the fencing token with every access to the resource.
+//! - [`serve`] finishes the current requests before it closes the client.
 
 mod accounts;
 mod refusal;
@@ -57,11 +57,11 @@ pub fn router(client: &Client, accounts: &Arc<Accounts>, options: Options) -> Ro
         })
 }
 
-/// Serves until `shutdown`, finishes the current requests, and closes the client.
+/// Serves requests until `shutdown` completes. Then finishes the current requests, and closes the client.
 ///
 /// # Errors
 /// Errors of the listener, and [`io::Error::other`] with a [`lockkeeper::Error`] if the session could not be closed.
-/// Its locks are then free after its timeout.
+/// The locks of the session are then free after the session timeout.
 pub async fn serve(
     listener: TcpListener,
     client: Client,
@@ -71,13 +71,14 @@ pub async fn serve(
     axum::serve(listener, router(&client, &Arc::default(), options))
         .with_graceful_shutdown(shutdown)
         .await?;
-    // After the requests have finished, because they need the session.
+    // Close the client after the requests have finished, because they need its session.
     client.close().await.map_err(io::Error::other)
 }
 
 /// Adds to an account, under its lock.
 ///
-/// If the caller hangs up, axum drops this future. A wait then leaves its queue, and a guard releases its lock.
+/// If the caller closes the connection, axum drops this future. A dropped wait leaves its queue, and a dropped guard
+/// releases its lock.
 async fn post_cents(
     State(service): State<Service>,
     Path(account): Path<String>,
@@ -86,7 +87,7 @@ async fn post_cents(
     let options = LockOptions::new()
         .label("axum-service")
         .timeout(service.options.lock_timeout)
-        // With so many ahead it would not be granted in time, so refuse immediately.
+        // Behind more than 100 requests, the lock would not be granted in time, so refuse immediately.
         .queue_limit(100);
     let mutex = Mutex::new(&service.client, LockPath::new("/lock")?.key(&account))?;
     let guard = mutex.lock_with(options).await?;
@@ -100,11 +101,11 @@ async fn post_cents(
         service.accounts.write(&account, balance, token)?;
         Ok::<_, Refusal>(balance)
     };
-    // If the lock is lost, the work is dropped at an await. After its last await, the account refuses the token once it
-    // has seen a newer one.
+    // If the lock is lost, `protect` drops the work at an await. A loss after the last await no longer stops the work.
+    // But the account refuses the work's token once it has seen a newer token.
     let balance = guard.protect(work).await.map_err(LockError::Lost)??;
 
-    // Ignored, because the account has accepted the write even if the lock was lost after it.
+    // Ignore a lost lock here, because the account has already accepted the write.
     let _ = guard.release().await;
     let posted = json!({ "account": account, "balance": balance, "token": token });
     Ok(Json(posted))

@@ -29,7 +29,7 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments = Arguments::parse();
-    // Before the address is printed, because a supervisor may then send SIGTERM immediately.
+    // Handle SIGTERM before the address is printed, because a supervisor may send it immediately after that.
     let mut terminate = signal(SignalKind::terminate())?;
     let options = ConnectOptions::new().create_chroot();
     let client = connect_with(arguments.url, options).await?;

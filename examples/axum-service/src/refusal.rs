@@ -22,7 +22,8 @@ impl Refusal {
     }
 }
 
-/// The lock was not granted or was lost, or the store did not answer, so the caller may try again.
+/// Any other error means that the lock was not granted or was lost, or that the store did not answer. The caller may
+/// try again.
 impl<E: Error> From<E> for Refusal {
     fn from(error: E) -> Self {
         Self(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
@@ -34,7 +35,7 @@ impl IntoResponse for Refusal {
         let Self(status, reason) = self;
         let body = Json(json!({ "error": reason }));
         if status == StatusCode::SERVICE_UNAVAILABLE {
-            // In seconds. A guess, because the queue moves as fast as its holders work.
+            // One second is a guess, because the queue moves as fast as its holders work.
             return (status, [(header::RETRY_AFTER, "1")], body).into_response();
         }
         (status, body).into_response()

@@ -24,18 +24,19 @@ use crate::token::FencingToken;
 
 /// Watches a guard whose session can lapse, or that has events.
 ///
-/// Starts when the lock has been held for a clock tick, or when `is_held` is called. Most locks are released earlier
-/// and need no task, timers and subscriptions. Reports are a tick late, but `is_held` does not depend on them.
+/// The monitor starts its work when the lock has been held for a clock tick, or when `is_held` is called. Most locks
+/// are released earlier, so they need no task, timers or subscriptions. The monitor reports a loss a tick late, but
+/// `is_held` does not depend on these reports.
 pub(super) struct Monitor(Arc<Watched>);
 
 #[derive(Default)]
 struct Watched {
     lost: OnceLock<LostReason>,
-    /// Set by the monitor, or by a holder that noticed the loss first.
+    /// Set once the loss has been reported, by the monitor or by a holder that noticed the loss first.
     is_reported: AtomicBool,
-    /// Notified by `is_held` once the work has started.
+    /// Notified by `is_held` if the monitor has already started its work.
     asked: Notify,
-    /// True once the guard is gone or needs no monitor.
+    /// True once the guard has been released or dropped, or needs no monitor.
     is_ended: AtomicBool,
     ended: Notify,
     hold: Mutex<Option<Hold>>,
@@ -85,16 +86,16 @@ impl Watched {
         }
     }
 
-    /// Returns the lock to watch, unless the work has started or the monitor has ended.
+    /// Returns the lock to watch. Returns `None` if the monitor has already started its work or has ended.
     fn take_postponed(&self) -> Option<Subject> {
         let postponed = self.hold.lock().as_mut()?.postponed.take();
-        // The tick place is dropped outside the lock.
+        // Drop the tick's registration outside the lock.
         postponed.map(|(subject, _)| subject)
     }
 }
 
 impl Wake for Watched {
-    /// Starts the work at the first clock tick.
+    /// Starts the monitor's work at the first clock tick.
     fn wake(self: Arc<Self>) {
         if let Some(subject) = self.take_postponed() {
             watch(self, subject, Start::Tick, None);
@@ -104,7 +105,7 @@ impl Wake for Watched {
 
 pub(crate) type OnLoss = Box<dyn FnOnce() + Send>;
 
-/// Shows whether a guard is held, and may outlive it.
+/// A view of a guard that shows whether the guard is held. It may outlive the guard.
 #[derive(Clone)]
 pub(crate) struct GuardView {
     lease: Lease,
@@ -118,8 +119,8 @@ impl GuardView {
 }
 
 impl Guard {
-    /// Starts a monitor that notices a forced removal immediately, and calls the function returned by `on_loss` at any
-    /// loss other than a release.
+    /// Starts a monitor that notices a forced removal immediately. It calls the function returned by `on_loss` when the
+    /// guard is lost, but not when it is released.
     pub(crate) fn monitored(mut self, on_loss: impl FnOnce(GuardView) -> OnLoss) -> Self {
         let monitor = Monitor::new(&self);
         let view = GuardView {
@@ -160,7 +161,7 @@ impl Guard {
 }
 
 impl Monitor {
-    /// Creates a monitor, which starts to watch immediately only if there is an event sink.
+    /// Creates a monitor. If there is an event sink, the monitor starts to watch immediately.
     pub(super) fn of(guard: &Guard) -> Self {
         let monitor = Self::new(guard);
         match guard.0.reporter.sink() {
@@ -186,7 +187,7 @@ impl Monitor {
 
     fn postpone(&self, guard: &Guard) {
         let clock = guard.0.session.clock();
-        // Under the lock, so that even an immediate tick finds the subject.
+        // Register for the tick under the lock, so that even an immediate tick finds the subject.
         if let Some(hold) = &mut *self.0.hold.lock() {
             let tick = clock.wake_at_next_tick(self.0.clone().into());
             hold.postponed = Some((guard.subject(), tick));
@@ -204,7 +205,7 @@ impl Monitor {
         }
     }
 
-    /// Also reports a loss that was not reported yet.
+    /// Ends the monitor. If the holder has noticed a loss that was not reported yet, reports it.
     pub(super) fn end(&self, guard: &Guard) {
         let known = guard.0.lost.get().copied();
         if let Some(reason) = known.filter(|reason| *reason != LostReason::Released)
@@ -234,7 +235,7 @@ impl Drop for Monitor {
 enum Start {
     /// The lock has been held for a clock tick.
     Tick,
-    /// A removal should be noticed soon.
+    /// The holder has called `is_held`, so a removal should be noticed soon.
     Asked,
     /// The caller wants events.
     Events(Listener),
@@ -257,8 +258,8 @@ fn watch(watched: Arc<Watched>, subject: Subject, start: Start, on_loss: Option<
         let Either::Right(reason) = select(watched.until_ended(), loss).await else {
             return;
         };
-        // Check again. A release between the select's two polls ended the monitor and then sent the delete, which is
-        // not a removal.
+        // Check again whether the monitor has ended. Between the two polls of the select, a release may have ended the
+        // monitor and then sent its delete. This delete is not a removal by another client.
         if watched.is_ended.load(Ordering::Acquire) {
             return;
         }
@@ -269,7 +270,8 @@ fn watch(watched: Arc<Watched>, subject: Subject, start: Start, on_loss: Option<
         if watched.is_first_to_report() {
             holder.report_lost(reason);
         }
-        // The session may survive the lapse of its lease and keep the znode, so delete it to let others in.
+        // The lease has lapsed, but the session may survive and keep the znode. Delete the znode, so that the next
+        // contender gets the lock.
         if reason == LostReason::LeaseExpired {
             remove(session, &holder.path);
         }
@@ -282,7 +284,7 @@ pub(super) fn reason_of(lease: &Lease) -> Option<LostReason> {
     if lease.is_valid() {
         return None;
     }
-    // The end of the session is the more precise reason.
+    // If the session has ended, its end is the more precise reason.
     let status = lease.status();
     Some(match status.state() {
         SessionState::Expired => LostReason::SessionExpired,
@@ -292,12 +294,13 @@ pub(super) fn reason_of(lease: &Lease) -> Option<LostReason> {
     })
 }
 
-/// What to watch on a held znode. Its session is always watched.
+/// What to watch on a held znode. The session is always watched.
 pub(super) enum WatchScope<'a> {
-    /// Removal, but only after the first `is_held` or a while, because short holds should not pay for a watch.
+    /// Watch for a removal, but only after the first call of `is_held` or after a while, because a short hold should
+    /// not cost a watch.
     Later(&'a Notify),
     Removal,
-    /// Removal and revocation requests, which other clients write into its data.
+    /// Watch for a removal and for revocation requests, which other clients write into the znode's data.
     Requests(&'a Listener),
 }
 
@@ -309,7 +312,7 @@ pub(super) async fn loss(
     reporter: Option<&Reporter>,
 ) -> LostReason {
     let status = session.status();
-    // Subscribe before the lease is checked, so that no change in between is missed.
+    // Subscribe before we check the lease, so that we miss no change in between.
     let mut states = status.states();
     let mut suspension = Suspension::new(reporter, status);
     let mut removal = Box::pin(async {
@@ -332,21 +335,21 @@ pub(super) async fn loss(
                 None => std::future::pending().await,
             }
         };
-        // A new connection may have a shorter timeout, and so an earlier deadline.
+        // A new connection may have a shorter session timeout, and so an earlier deadline.
         let ends = select(deadline, status.shortened());
         match select(select(removal.as_mut(), states.next()), ends).await {
-            // The end of the session also deletes the znode, and that event may arrive first.
+            // The end of the session also deletes the znode. The event of the deletion may arrive first.
             Either::Left(Either::Left(())) => {
                 return reason_of(lease).unwrap_or(LostReason::Revoked);
             }
             Either::Left(Either::Right(Some(state))) => suspension.tell(state),
-            // The deadline has moved or passed, so look again.
+            // The deadline has moved or passed, so check the lease again.
             _ => {}
         }
     }
 }
 
-/// Waits for `is_held`, for at most a third of the session timeout (the heartbeat interval).
+/// Waits until `is_held` is called, but at most for a third of the session timeout (the heartbeat interval).
 async fn asked_or_held_for_a_while(session: &Session, asked: &Notify) {
     let held = async {
         match session.timeout() {
@@ -357,7 +360,8 @@ async fn asked_or_held_for_a_while(session: &Session, asked: &Notify) {
     select(asked.notified(), held).await;
 }
 
-/// Reports suspensions of a session as a guard's events. A resumption is reported only after its suspension.
+/// Reports suspensions of a session as events of a guard. It only reports a resumption after it has reported a
+/// suspension.
 struct Suspension<'a> {
     reporter: Option<&'a Reporter>,
     status: &'a SessionStatus,
@@ -365,7 +369,7 @@ struct Suspension<'a> {
 }
 
 impl<'a> Suspension<'a> {
-    /// Also reports a suspension that started before the guard was created.
+    /// Creates the reporter. If the session is already suspended, reports that immediately.
     fn new(reporter: Option<&'a Reporter>, status: &'a SessionStatus) -> Self {
         let mut this = Self {
             reporter,
@@ -376,7 +380,8 @@ impl<'a> Suspension<'a> {
         this
     }
 
-    /// The stream may skip states, so a suspension that we missed gets no resumption either.
+    /// Reports a change of the session's state. The stream of states may skip a suspension. We then do not report the
+    /// resumption.
     fn tell(&mut self, state: SessionState) {
         let Some(reporter) = self.reporter else {
             return;
@@ -395,9 +400,9 @@ impl<'a> Suspension<'a> {
     }
 }
 
-/// Waits until a held znode is gone, or forever if the session ends first, which the caller notices.
+/// Waits until a held znode has been deleted. If the session ends first, waits forever, and the caller notices the end.
 ///
-/// Reads the znode again after each event, because it may arrive before we know that the session has ended.
+/// We read the znode again after each event, because an event may arrive before we know that the session has ended.
 async fn removed(session: &Session, path: &ZnodePath, listener: Option<&Listener>) {
     loop {
         match watch_own(session, path, listener).await {
@@ -406,7 +411,7 @@ async fn removed(session: &Session, path: &ZnodePath, listener: Option<&Listener
             }
             Ok(_) => return,
             Err(Error::ConnectionLoss) => {}
-            // Without permission or after the session's end, a removal cannot be noticed.
+            // Without permission, or after the end of the session, we cannot notice a removal.
             Err(_) => std::future::pending().await,
         }
         if !session.status().is_alive() {

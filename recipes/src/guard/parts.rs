@@ -27,8 +27,8 @@ impl Guard {
             reporter,
             own,
         } = parts;
-        // A leadership starts its own monitor (see `monitored`). A session without a timeout is in this process, where
-        // `is_held` reads the store, so only events need a monitor.
+        // A leadership starts its own monitor (see `monitored`). If a session has no timeout, its store is in this
+        // process and `is_held` reads the store. Such a guard only needs a monitor for its events.
         let has_sink = reporter.sink().is_some();
         let watched = kind != Kind::Candidate && (session.timeout().is_some() || has_sink);
         let guard = Self(Box::new(GuardState {
@@ -50,8 +50,8 @@ impl Guard {
         self
     }
 
-    /// Takes the guard apart so that its znode can be replaced. Ends its monitor, which would take that for a removal.
-    /// Releases a guard that is lost.
+    /// Takes the guard apart so that its znode can be replaced. Ends the guard's monitor, because the monitor would
+    /// mistake the replacement for a removal. If the guard is lost, releases it and returns an error.
     pub(crate) fn take_apart(mut self) -> Result<GuardParts, LostReason> {
         if let Some(reason) = self.reason() {
             return Err(reason);
@@ -69,7 +69,7 @@ impl Guard {
     }
 }
 
-/// Dropping the parts releases nothing, and no monitor watches them.
+/// The parts of a guard. No monitor watches them, and dropping them does not release the lock.
 pub(crate) struct GuardParts {
     pub(crate) session: Session,
     pub(crate) held: Grant,
@@ -80,11 +80,11 @@ pub(crate) struct GuardParts {
 }
 
 impl GuardParts {
-    /// Rebuilds the guard. Fails if the lease has lapsed since. Removals are not checked.
+    /// Rebuilds the guard. Fails if the lease has lapsed in the meantime. Does not check whether the znode was removed.
     pub(crate) fn into_guard(mut self) -> Result<Guard, LostReason> {
         let lost = reason_of(&self.held.lease);
         self.own = self.own.map(|own| Box::new(own.renewed()));
-        // Built even after a loss, because its drop releases the znode.
+        // Build the guard even after a loss, because its drop releases the znode.
         let guard = Guard::of(self);
         match lost {
             None => Ok(guard),

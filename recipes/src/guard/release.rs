@@ -16,7 +16,7 @@ use crate::queue::{PendingDelete, delete_until_gone};
 use crate::reporter::Reporter;
 
 impl Guard {
-    /// Releases a shared guard, which all other owners then see as lost. A second release fails with
+    /// Releases a shared guard. All other owners then see the guard as lost. A second release fails with
     /// [`LostReason::Released`].
     pub(crate) fn release_in_place(
         &self,
@@ -34,7 +34,7 @@ impl Guard {
         }
     }
 
-    /// Releases an owned guard. Only its monitor can still see it.
+    /// Releases an owned guard. After this call, only the guard's monitor can still see it.
     pub(super) fn release_owned(self) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
         let (release, known) = self.begin_release();
         release.confirmed(known)
@@ -52,11 +52,13 @@ impl Guard {
 
     /// Sends the delete, together with the queue's release marker if this holder has read one.
     pub(super) fn send_release(&self) -> Release {
-        // End the monitor before the delete is sent. It would take that for a removal by another client.
+        // End the monitor before the delete is sent. Otherwise the monitor would mistake the delete for a removal by
+        // another client.
         if let Some(monitor) = &self.0.monitor {
             monitor.end(self);
         }
-        // Other holders of a shared lock may still hold it, and the marker would declare them released.
+        // Only write the marker for an exclusive lock. Other holders of a shared lock may still hold it, and the marker
+        // would declare them released.
         let marker = self
             .0
             .held
@@ -98,7 +100,7 @@ impl Guard {
         }
     }
 
-    /// Deletes the entry by reference. Returns false if that needs a request.
+    /// Deletes the entry by reference. Returns false if the delete needs a request.
     #[inline]
     fn leaves_by_reference(&self) -> bool {
         let entry = self.0.held.node.key();
@@ -124,13 +126,14 @@ impl Guard {
     }
 }
 
-/// A release that has been sent, with true if the znode existed. Dropping it does not stop it. Small, because it is
-/// moved with each release.
+/// A release that has been sent. Its result is true if the znode existed. Dropping this value does not stop the
+/// release. It is small, because it is moved with each release.
 pub(super) enum Release {
     Done(bool),
-    /// Boxed, because an embedded store answers immediately and needs no space for this.
+    /// The delete was sent and not answered. Boxed, because an embedded store answers immediately and should not pay
+    /// for the space.
     Sent(Box<SentDelete>),
-    /// The same, or the store refused the delete.
+    /// A background task continues the release, because the store refused the delete or the delete contained a marker.
     InBackground(oneshot::Receiver<Result<bool, Error>>),
 }
 
@@ -151,7 +154,8 @@ impl Release {
     }
 }
 
-/// A loss `known` before the release takes precedence, because the znode may outlive its lease.
+/// Returns the result of a release. If we knew of a loss before the release, we return this loss even if the znode
+/// still existed, because the znode may outlive the lease.
 fn outcome(answer: Result<bool, Error>, known: Option<LostReason>) -> Result<()> {
     match (answer, known) {
         (_, Some(reason)) => Err(reason.into()),
@@ -161,8 +165,8 @@ fn outcome(answer: Result<bool, Error>, known: Option<LostReason>) -> Result<()>
     }
 }
 
-/// The delete of a release. The answer wakes only the caller. A background task only starts if the caller drops this or
-/// the delete must be retried.
+/// The delete of a release. The store's answer wakes only the caller. A background task only starts if the caller drops
+/// this value, or if the delete must be retried.
 pub(super) struct SentDelete {
     session: Session,
     path: ZnodePath,
@@ -172,7 +176,7 @@ pub(super) struct SentDelete {
 
 impl SentDelete {
     async fn answered(mut self: Box<Self>) -> Result<Result<bool, Error>> {
-        // Awaited in place, because if this future is dropped, `self` must still own the call.
+        // Poll the call in place. If this future is dropped, `self` must still own the call.
         let first = poll_fn(|context| match &mut self.call {
             Some(call) => Pin::new(call).poll(context),
             None => unreachable!("the answer is taken below"),
@@ -211,7 +215,7 @@ fn finish_in_background(
     spawn_detached(async move {
         let done = work.await;
         report_released(&reporter, &done);
-        // The receiver is gone if the future was dropped.
+        // If the future was dropped, the receiver has been dropped as well.
         let _ = send.send(done);
     });
     answer
@@ -230,8 +234,8 @@ fn report_released(reporter: &Reporter, answer: &Result<bool, Error>) {
     }
 }
 
-/// Falls back to plain deletes if the delete with a marker was refused or its reply was lost. The marker is only an
-/// optimization, and its version may be outdated.
+/// Waits for a delete with a marker. If it was refused or its reply was lost, sends plain deletes. The marker is only
+/// an optimization, and its version may be outdated.
 async fn after_marked_delete(
     session: Session,
     path: ZnodePath,
@@ -249,7 +253,7 @@ async fn after_marked_delete(
     Ok(was_there || error.is_ambiguous())
 }
 
-/// Sends all releases of one session before a single wait for the write.
+/// Sends the releases of all guards of one session, and then waits once until they are written.
 pub(super) fn drop_all(guards: impl IntoIterator<Item = Guard>) {
     let mut under_way = None;
     for mut guard in guards {
@@ -264,7 +268,7 @@ pub(super) fn drop_all(guards: impl IntoIterator<Item = Guard>) {
     }
 }
 
-/// Returns only the releases that failed or are not confirmed yet.
+/// Sends all releases. Returns only the releases that failed or are not confirmed yet.
 pub(super) fn send_all(guards: impl IntoIterator<Item = Guard>) -> Vec<SentRelease> {
     let sent = guards.into_iter().map(Guard::begin_release);
     sent.filter(|sent| !matches!(sent, (Release::Done(true), None)))

@@ -1,6 +1,6 @@
-//! Writes of a holder to its own znode, which other clients write as well.
+//! Writes of a holder to its own znode. Other clients also write to this znode.
 //!
-//! Each write is conditional on the version that was read last, so that no revocation request is overwritten unread.
+//! Each write is conditional on the version that was read last, so that no unread revocation request is overwritten.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -17,14 +17,15 @@ use crate::revocation::{Listener, RevocationInbox};
 #[derive(Default)]
 pub(super) struct SelfNode {
     hearing: Arc<RevocationInbox>,
-    /// Version of its data. Starts at 0, which is right until another client writes.
+    /// Version of the znode's data. It starts at 0, which is correct until another client writes.
     version: AtomicI32,
-    /// Serializes writes, because each is conditional on the version that the previous one returned.
+    /// Serializes the writes. Each write is conditional on the version that the previous write returned.
     turn: Mutex<()>,
 }
 
 impl SelfNode {
-    /// Returns the state for a replacement znode. Requests already delivered are not delivered again.
+    /// Returns the state for a znode that replaces this one. Requests that were already delivered are not delivered
+    /// again.
     pub(super) fn renewed(self) -> Self {
         Self {
             hearing: self.hearing,
@@ -34,10 +35,10 @@ impl SelfNode {
 }
 
 impl Guard {
-    /// Reports that the holder is still working. The durations of its expected hold, alert and unlock restart.
+    /// Reports that the holder is still working. The expected hold, alert and unlock durations start again.
     ///
     /// A revocation request in the znode is kept and delivered. If the call is dropped, the write may or may not have
-    /// happened. It can be repeated.
+    /// happened. You can repeat the call.
     ///
     /// # Errors
     /// [`LockError::Lost`] if the lock is lost, and store errors.
@@ -48,8 +49,8 @@ impl Guard {
         .await
     }
 
-    /// Changes the holder's metadata. A write with a lost reply is repeated with the metadata at that time, so that the
-    /// later of two concurrent changes wins.
+    /// Changes the holder's metadata. If the reply of a write is lost, the write is repeated with the metadata at that
+    /// time. So the later of two concurrent changes wins.
     pub(crate) async fn rewrite(&self, change: impl FnOnce(&mut LockMetadata)) -> Result<()> {
         let (before, after) = {
             let mut data = self.0.data.lock();
@@ -62,7 +63,7 @@ impl Guard {
         };
         let written = self.write_data().await;
         if written.is_err() {
-            // Undo the change, unless another change builds on it.
+            // Undo the change, unless another change is based on it.
             let mut data = self.0.data.lock();
             if data.to_bytes() == after {
                 *data = EntryData::Written(before);
@@ -71,8 +72,8 @@ impl Guard {
         written
     }
 
-    /// Writes at the known version, so that no other client's write is lost. Reads the znode first if the version is
-    /// outdated.
+    /// Writes the data at the known version, so that no write of another client is lost. If the version is outdated,
+    /// reads the znode first.
     async fn write_data(&self) -> Result<()> {
         let own = self.own();
         let _turn = own.turn.lock().await;
@@ -80,7 +81,8 @@ impl Guard {
             if let Some(reason) = self.reason() {
                 return Err(reason.into());
             }
-            // Read in each round, because `read_own` merges other writes, and another call may have changed it.
+            // Read the data in each round, because `read_own` merges other clients' writes, and another call may have
+            // changed the data.
             let data = self.0.data.lock().to_bytes();
             let version = own.version.load(Ordering::Relaxed);
             let writing =
@@ -92,7 +94,7 @@ impl Guard {
                     own.version.store(stat.version, Ordering::Relaxed);
                     break;
                 }
-                // Another client wrote, or an earlier call was dropped before its reply.
+                // Another client has written, or an earlier call was dropped before its reply arrived.
                 Err(Error::BadVersion { .. }) => None,
                 Err(error) if error.is_ambiguous() => Some(error),
                 Err(error) => return Err(self.end_of(error)),
@@ -101,12 +103,12 @@ impl Guard {
             let is_written = there.is_some_and(|there| says(&there, &data));
             match ambiguous {
                 Some(_) if is_written => break,
-                // An error code that cannot be decoded would only repeat.
+                // A retry would return the same error code, which we cannot decode.
                 Some(error) if error != Error::ConnectionLoss => return Err(self.end_of(error)),
                 _ => {}
             }
         }
-        // The write may have waited for a connection until after the lease had lapsed.
+        // The write may have waited for a connection, and the lease may have lapsed in the meantime.
         self.reason().map_or(Ok(()), |reason| Err(reason.into()))
     }
 
@@ -127,7 +129,7 @@ impl Guard {
                     mine.or_insert_with(|| value.clone());
                 }
             }
-            // A request by Curator overwrites all data.
+            // A request by Curator overwrites all data, so we add the last request to our own metadata.
             None => metadata.revocation = own.hearing.last(),
         }
         *data = EntryData::Written(metadata.to_bytes());
@@ -154,7 +156,7 @@ impl Guard {
     }
 }
 
-/// Returns true if the znode has the data that we sent, ignoring revocation requests.
+/// Returns true if the znode contains the data that we sent. Revocation requests are ignored.
 fn says(there: &LockMetadata, sent: &[u8]) -> bool {
     let plain = |metadata: &LockMetadata| LockMetadata {
         revocation: None,

@@ -18,11 +18,11 @@ use crate::token::FencingToken;
 /// Several znodes of one session, granted by one transaction and held as one. [`Permit`](crate::Permit) and
 /// [`MultiGuard`](crate::MultiGuard) are built on it.
 ///
-/// All znodes share one fencing token. The set is lost when any of them is lost. Dropping it sends all releases before
-/// it waits for them to be written, for at most as long as the drop of one [`Guard`].
+/// All znodes share one fencing token. If one of them is lost, the whole set counts as lost. Dropping the set sends all
+/// releases and then waits until they are written, for at most as long as the drop of one [`Guard`].
 #[must_use = "dropping guards releases what they hold"]
 pub struct GuardSet {
-    /// Only empty after the guards were moved out. A single permit needs no allocation.
+    /// The guards. It is only empty after they were moved out. A single permit needs no allocation.
     guards: SmallVec<[Guard; 1]>,
 }
 
@@ -80,8 +80,8 @@ impl GuardSet {
         losses.next().await.expect("a set is never empty")
     }
 
-    /// Waits until another client requests any part of the set. A request to all holders of a semaphore reaches each
-    /// permit. See [`Guard::revocation_requested`].
+    /// Waits until another client requests the release of any part of the set. A request to all holders of a semaphore
+    /// reaches each permit. See [`Guard::revocation_requested`].
     ///
     /// Cancel safe.
     ///
@@ -130,8 +130,8 @@ impl GuardSet {
         self.first().session()
     }
 
-    /// Sends all releases in the call itself, so dropping the future does not stop them. Fails if any part had been
-    /// lost before, but releases the others anyway.
+    /// Releases all guards. The call itself sends the releases, so dropping the future does not stop them. Fails if any
+    /// part had been lost before, but releases the other parts anyway.
     pub(crate) fn release(mut self) -> impl Future<Output = Result<()>> + Send + 'static {
         all_confirmed(send_all(self.guards.drain(..)))
     }

@@ -11,14 +11,14 @@ use crate::metadata::LockMetadata;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RevocationRequest {
-    /// Name of the revoker. `None` if it has no name, like Curator's `Revoker`.
+    /// Name of the revoker. `None` if the revoker has no name. Curator's `Revoker` never has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Time of the request, in milliseconds since the Unix epoch, by the revoker's clock. For Curator's requests by the
-    /// server's clock.
+    /// Time of the request, in milliseconds since the Unix epoch, by the revoker's clock. For requests by Curator, this
+    /// is the time of the write by the server's clock.
     #[serde(default)]
     pub at_ms: i64,
-    /// Counts the requests to this entry, so that equal requests can be told apart. It wraps around.
+    /// Number of requests to this entry so far, so that we can distinguish equal requests. The number wraps around.
     #[serde(default)]
     pub number: u64,
     /// All other fields.
@@ -29,7 +29,8 @@ pub struct RevocationRequest {
 /// Data that Curator's `Revoker` writes over a holder's data, and that Curator's holders watch for.
 pub(crate) const CURATORS_REQUEST: &[u8] = b"__REVOKE__";
 
-/// Returns an entry's data with a request in its metadata. Replaces data that are not our JSON by Curator's request.
+/// Returns an entry's data with a request added to its metadata. If the data are not our JSON, returns Curator's
+/// request instead.
 pub(crate) fn with_request(data: &[u8], by: Option<&str>, at_ms: i64) -> Bytes {
     let Some(mut metadata) = LockMetadata::parse(data) else {
         return Bytes::from_static(CURATORS_REQUEST);
@@ -38,15 +39,15 @@ pub(crate) fn with_request(data: &[u8], by: Option<&str>, at_ms: i64) -> Bytes {
     metadata.revocation = Some(RevocationRequest {
         by: by.map(str::to_owned),
         at_ms,
-        // Wrapping, so that a number written by another client cannot make later requests equal to it.
+        // Wrap around. Otherwise a client could write the largest number, and all later requests would be equal to it.
         number: before.wrapping_add(1),
         other: Map::new(),
     });
     metadata.to_bytes()
 }
 
-/// Returns the request in an entry's data. `last` is the previous one. Curator's request has no number, so each write
-/// of it counts as the next request.
+/// Returns the request in an entry's data. `last` is the previous request. Curator's request has no number, so each
+/// write of Curator's request counts as a new request.
 pub(crate) fn request_in(
     data: &[u8],
     stat: &Stat,

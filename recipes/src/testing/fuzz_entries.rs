@@ -1,5 +1,5 @@
-//! Entry points for fuzzers. They read arbitrary bytes as data that another client left in a lock's znodes. Nothing may
-//! panic, and whatever is understood must survive being written and read again.
+//! Entry points for fuzzers. They read arbitrary bytes as data that another client left in a lock's znodes. No input
+//! may cause a panic. Data that we can parse must not change when we write and read them again.
 //!
 //! The folder `fuzz/` of the repository contains the fuzzers and their corpus.
 
@@ -18,7 +18,7 @@ use crate::semaphore::PermitsData;
 use crate::token::FencingToken;
 use crate::warden::HoldTimes;
 
-/// Separates the data of successive writes. Never occurs in UTF-8 text.
+/// Separates the data of successive writes. This byte never occurs in UTF-8 text.
 const DIVIDER: u8 = 0xff;
 
 /// Maximum number of writes, and of names, in one input.
@@ -26,12 +26,13 @@ const MOST: usize = 64;
 
 const FORMS: [fn(&[u8]) -> bool; 4] = [metadata, markers, numbers, names];
 
-/// Reads bytes as the contents of a lock's znodes. The first byte selects which: the data of a contender's znode, of a
-/// queue's parent, or of the recipes' other znodes, or the names of a queue's children. Data of successive writes are
-/// separated by 0xff, and names by line feeds. Returns true if anything was understood.
+/// Reads bytes as the contents of a lock's znodes. The first byte selects how the rest is read: as the data of a
+/// contender's znode, as the data of a queue's parent, as the data of the recipes' other znodes, or as the names of a
+/// queue's children. Data of successive writes are separated by 0xff, and names by line feeds. Returns true if any part
+/// could be parsed.
 ///
 /// # Panics
-/// If something that was understood differs after being written and read again, or breaks a rule of its reader.
+/// If data that could be parsed differ after they were written and read again, or break a rule of their reader.
 pub fn entries(bytes: &[u8]) -> bool {
     let Some((form, rest)) = bytes.split_first() else {
         return false;
@@ -43,7 +44,7 @@ fn writes(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split(|byte| *byte == DIVIDER).take(MOST)
 }
 
-/// Successive data of a holder's znode.
+/// Reads successive data of a holder's znode.
 fn metadata(bytes: &[u8]) -> bool {
     let lock: ZnodePath = "/lock".parse().expect("a path");
     let mut hold_times = HoldTimes::default();
@@ -81,7 +82,7 @@ fn metadata(bytes: &[u8]) -> bool {
     is_understood
 }
 
-/// A request must be received as new, and must change nothing else.
+/// Adds a request to the data. It must be received as a new request, and must change nothing else.
 fn asks(data: &[u8], metadata: Option<&LockMetadata>, stat: &Stat) {
     let before = request_in(data, stat, None);
     let asked = with_request(data, Some("fuzzer"), 7);
@@ -124,7 +125,8 @@ const KINDS: [Kind; Kind::COUNT] = [
     Kind::Candidate,
 ];
 
-/// Data of a queue's parent. A marker must only count where it was written, and the next release must replace it.
+/// Reads data of a queue's parent. A marker must only be valid in the queue where it was written, and the next release
+/// must replace it.
 fn markers(bytes: &[u8]) -> bool {
     let mut is_understood = false;
     let entry: ZnodePath = "/lock/a-lock-0000000007".parse().expect("a path");
@@ -153,7 +155,7 @@ fn markers(bytes: &[u8]) -> bool {
     is_understood
 }
 
-/// The number of permits of a semaphore, and the record of a job's last run.
+/// Reads the number of permits of a semaphore, and the record of a job's last run.
 fn numbers(bytes: &[u8]) -> bool {
     const PERIOD: Duration = Duration::from_secs(60);
     let mut is_understood = false;
@@ -176,7 +178,8 @@ fn numbers(bytes: &[u8]) -> bool {
     is_understood
 }
 
-/// Each waiter is behind all earlier ones, and watches the nearest.
+/// Reads names of a queue's children. Each waiter must be behind all earlier entries, and must watch the nearest entry
+/// that blocks it.
 fn names(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let names: Vec<String> = text.split('\n').take(MOST).map(str::to_owned).collect();
@@ -220,7 +223,7 @@ fn waits(names: &[String], me: &str, blockers: Blockers) -> bool {
             (Some(name), expected.len() + 1)
         );
         match converted(name) {
-            // It may have been converted, so it has to be read first.
+            // The entry may have been converted, so the waiter has to read it first.
             Some(_) => {
                 ahead.shorten(None);
                 assert_eq!(ahead.nearest(), Some(name), "not before it was asked about");
@@ -234,7 +237,7 @@ fn waits(names: &[String], me: &str, blockers: Blockers) -> bool {
     true
 }
 
-/// Returns the named inputs of the corpus that are generated here.
+/// Returns the generated inputs of the corpus, with their names.
 pub fn corpus() -> Vec<(&'static str, Vec<u8>)> {
     let stated = r#"{"v":1,"label":"x","expected_hold_ms":1000,"alert_at_ms":2000,"auto_unlock_at_ms":3000,"team":["blue",1.5]}"#;
     let asked = with_request(stated.as_bytes(), Some("jane"), 7);

@@ -1,4 +1,4 @@
-//! A minimal HTTP client for tests, which sends a request in steps.
+//! A minimal HTTP client for tests. It sends a request in several steps.
 
 use std::net::SocketAddr;
 
@@ -6,13 +6,13 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-/// A request whose head has been sent. Dropping it hangs up.
+/// A request whose head has been sent. Dropping it closes the connection.
 pub(crate) struct Request {
     stream: BufReader<TcpStream>,
 }
 
 impl Request {
-    /// Sends the head of a request. `headers` are additional lines, each with its line end.
+    /// Sends the head of a request. `headers` contains additional header lines, each with its line end.
     pub(crate) async fn open(
         to: SocketAddr,
         method: &str,
@@ -36,7 +36,7 @@ impl Request {
         sent.await.unwrap();
     }
 
-    /// Waits for the line which shows that the handler wants the body.
+    /// Waits for the status line that shows that the handler has requested the body.
     pub(crate) async fn until_wanted(&mut self) {
         assert_eq!(self.head().await[0], "HTTP/1.1 100 Continue");
     }
@@ -96,8 +96,8 @@ impl Response {
 }
 
 pub(crate) async fn until_refused(address: SocketAddr) {
-    // A closed listener sends no notice, so connect until that fails. A connection accepted just before closing is
-    // dropped.
+    // A closed listener sends no notice, so connect until a connection is refused. A connection that is accepted just
+    // before the listener closes is dropped.
     while TcpStream::connect(address).await.is_ok() {
         tokio::task::yield_now().await;
     }

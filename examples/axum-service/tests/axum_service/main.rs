@@ -1,5 +1,5 @@
-//! The service over real connections: in this process on a store that loses locks on demand, and as a program that
-//! receives SIGTERM.
+//! Tests of the service over real connections. The service runs in this process on a store that loses locks on demand,
+//! and as a separate program that receives SIGTERM.
 
 mod http;
 mod program;
@@ -16,14 +16,14 @@ use tokio::task::JoinHandle;
 
 use http::{Request, Response};
 
-/// Virtual time, for which nothing waits.
+/// Durations in virtual time, so the tests do not wait for them.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 const WORK: Duration = Duration::from_secs(1);
 
 const ACCOUNT: &str = "EU/4711";
 const TARGET: &str = "/accounts/EU%2F4711";
 
-/// The service in this process. Its store's clock only moves when the test advances it.
+/// The service in this process. The clock of its store only moves when the test advances it.
 struct World {
     store: TestStore,
     service: Client,
@@ -47,7 +47,7 @@ impl World {
         }
     }
 
-    /// Sends a posting. The task returns the response.
+    /// Sends a posting in a new task, which returns the response.
     fn post(&self, body: &'static str) -> JoinHandle<Response> {
         let address = self.address;
         tokio::spawn(async move {
@@ -100,7 +100,7 @@ async fn postings_at_the_same_time_are_carried_out_one_after_the_other() {
     let mut answers = Vec::new();
     for posting in postings {
         while !posting.is_finished() {
-            // Less than the lock timeout in total, because others wait behind the current request.
+            // In total, advance by less than the lock timeout, because other requests wait behind the current one.
             world.store.advance(Duration::from_millis(100)).await;
             tokio::task::yield_now().await;
         }
@@ -153,7 +153,7 @@ async fn a_lock_that_is_lost_during_the_work_is_503_and_nothing_is_written() {
     let reason = LostReason::SessionExpired;
     assert_eq!(answer.error(), format!("the lock was lost: {reason}"));
 
-    // The service continues with another session.
+    // The service continues with a new session.
     let posting = world.post(r#"{"cents": 5}"#);
     world.until_queued(1).await;
     world.store.advance(WORK).await;

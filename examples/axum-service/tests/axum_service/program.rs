@@ -9,7 +9,7 @@ use tokio::process::{Child, ChildStdout, Command};
 
 use crate::http::Request;
 
-/// A running service. Dropping it kills it.
+/// A running service. Dropping it kills the process.
 struct Program {
     process: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -55,7 +55,7 @@ async fn sigterm_lets_a_request_under_way_end_and_then_closes_the_session() {
     program.terminate();
     assert_eq!(program.line().await, "draining");
     crate::http::until_refused(address).await;
-    // The lock, the posting and the release are still to be done.
+    // The service still has to acquire the lock, post, and release the lock.
     request.send(body).await;
     let answer = request.answer().await;
     assert_eq!(answer.status, 200, "{answer:?}");
