@@ -152,7 +152,7 @@ async fn work(
     });
     let mut workers = start(args, &run, left, put)?;
     let mut seconds = tokio::time::interval(Duration::from_secs(1));
-    seconds.tick().await; // The first is now.
+    seconds.tick().await; // The first tick completes immediately.
     loop {
         tokio::select! {
             ended = workers.join_next() => match ended {

@@ -85,7 +85,7 @@ fn wait<T, E: Into<LockError>>(future: impl Future<Output = Result<T, E>>) -> Re
 fn block_on<F: Future>(future: F) -> F::Output {
     if tokio::runtime::Handle::try_current().is_ok() {
         // Only tokio knows whether this thread is driving tasks or is inside `spawn_blocking` or `block_in_place`.
-        // tokio's own blocking calls panic in the former case. This mutex is free, so the call has no other effect.
+        // The blocking calls of tokio panic in the former case. This mutex is free, so the call has no other effect.
         let free = tokio::sync::Mutex::new(());
         drop(free.blocking_lock());
     }

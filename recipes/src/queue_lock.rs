@@ -65,7 +65,7 @@ impl QueueLock<'_> {
         Box::pin(self.contend(options, deadline, entry, true)).await
     }
 
-    #[inline(always)] // as `LocalEntry::enter`
+    #[inline(always)] // for the same reason as `LocalEntry::enter`
     fn guard(self) -> impl FnOnce(Session, Grant, EntryData) -> Guard {
         let kind = self.kind;
         move |session, grant, data| Guard::new(session, grant, kind, data, None)
@@ -73,7 +73,7 @@ impl QueueLock<'_> {
 
     /// Joins a queue in an embedded store, and takes a free lock. There is no await between the entry and the guard, so
     /// no drop can happen in between (invariant 7).
-    #[inline(never)] // so that little is moved
+    #[inline(never)] // so that only a few bytes are moved
     fn attempt(self, options: &LockOptions, mode: EnqueueMode<'_>) -> Result<LocalAttempt<Guard>> {
         options.check()?;
         let Self {

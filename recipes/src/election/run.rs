@@ -248,8 +248,8 @@ impl Backoff {
                 .is_err_and(|error| closed(&error))
     }
 
-    /// Doubles with each failure up to the maximum, and then subtracts up to a half. This part is derived from the time
-    /// and not random, so that a simulated run can be replayed from its seed.
+    /// Returns the pause before the next attempt. It doubles with each failure up to the maximum, and is then shortened
+    /// by up to a half. The shortening is derived from the time, so that a simulated run can be replayed from its seed.
     fn pause(failures: u32, now: BootInstant) -> Duration {
         let grown = Self::INITIAL_PAUSE.saturating_mul(2_u32.saturating_pow(failures));
         let full = grown.min(Self::MAX_PAUSE);

@@ -17,7 +17,7 @@ use crate::reporter::Reporter;
 
 impl Guard {
     /// The only constructor of a guard.
-    #[inline(always)] // so that the parts are written where they stay
+    #[inline(always)] // so that the parts are written directly into the guard
     pub(super) fn of(parts: GuardParts) -> Self {
         let GuardParts {
             session,

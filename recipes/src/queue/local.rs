@@ -45,7 +45,7 @@ const HANDED_OVER: &str = "it has been handed over";
 impl LocalEntry {
     /// Adds an entry to a queue. If the entry holds the lock immediately and the grant need not be reported, `hold`
     /// turns the entry into a guard. `data` is called with the time in milliseconds since the Unix epoch.
-    #[inline(always)] // as `hold` should be: then the parts of the guard are written where they stay
+    #[inline(always)] // like `hold`, so that the parts are written directly into the guard
     pub(crate) fn enter<G>(
         client: &Client,
         queue: &Arc<ZnodeHandle>,
