@@ -161,7 +161,8 @@ mod counting {
 
     impl Drop for Measured {
         fn drop(&mut self) {
-            // When a hold is released, its znode has already been deleted.
+            // A hold only ends here if its release found no znode, because the znode had already been deleted. Such a
+            // release reports no event.
             let histogram = self.is_hold.then_some(&METRICS.hold);
             self.end(histogram);
         }
