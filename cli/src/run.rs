@@ -11,16 +11,17 @@
 //! - The *launcher*, a child of the reaper, is this program until it becomes the command. It waits until the front
 //!   knows its process group, so that a running command can always be ended by more than one process.
 //!
-//! Sockets connect the processes. The end of a stream reports the death of the other process.
+//! Sockets connect the processes. When a process dies, the processes connected to it read the end of the stream.
 //!
-//! - If the front dies, the guardian has the command ended and then releases the lock.
+//! - If the front dies, the guardian asks the reaper to end the command and then releases the lock.
 //! - If the guardian dies, or sends nothing while the lease runs out, the reaper ends the command before the last
-//!   reported end of the lease. The lock becomes free when the session's timeout has passed. The session must outlive
-//!   the guardian for this (`end_with_process(false)`), because otherwise the next holder could meet the command.
-//! - If the reaper dies or does not act, the guardian kills the command, or else the front does. The command's orphans
-//!   become children of the nearest of these processes that is alive.
-//! - If the front does not answer a grant, it is stopped and would block all waiters. The guardian releases the lock,
-//!   and joins the queue again when the front continues.
+//!   reported end of the lease. The lock becomes free only when the session's timeout has passed. For this, the session
+//!   must outlive the guardian (`end_with_process(false)`). Otherwise the next client could hold the lock while the
+//!   command still runs.
+//! - If the reaper dies or does not act, the guardian kills the command. If the guardian fails as well, the front kills
+//!   it. The command's orphans become children of the nearest of these processes that is alive.
+//! - If the front does not answer a grant, the front is stopped, and holding the lock for it would block all waiters.
+//!   The guardian releases the lock, and joins the queue again when the front continues.
 
 mod acquire;
 mod channel;
@@ -107,7 +108,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// The run of a candidate, which campaigns again after each loss.
+    /// Returns the arguments for a candidate, which campaigns again after each loss.
     pub(crate) fn of_election(
         name: String,
         command: Vec<OsString>,

@@ -17,10 +17,12 @@ use super::held::Held;
 use crate::exit::Failure;
 use crate::locks::table::fitted;
 
-/// Environment variable with the exclusive locks of all outer runs. Each line contains a store id and a fencing token.
+/// Environment variable that lists the exclusive locks held by all outer `lockkeeper run` commands. Each line contains
+/// a store id and a fencing token.
 pub(super) const HELD: &str = "LOCKKEEPER_HELD";
 
-/// Returns the value of [`HELD`] for a command under one more lock.
+/// Returns the value of [`HELD`] for a command that runs under this lock: the outer value and one more line. Returns
+/// `None` if the lock is not exclusive or the store has no id.
 pub(super) fn held_with(goal: &Goal, store: Option<&str>, token: FencingToken) -> Option<String> {
     let store = store.filter(|_| goal.is_exclusive())?;
     let outer = std::env::var(HELD).unwrap_or_default();
@@ -97,8 +99,8 @@ impl Goal {
         !matches!(self, Self::Lock(Lock::Shared(_) | Lock::Permits { .. }))
     }
 
-    /// Fails if an outer `run` holds one of these locks, because both would wait forever. A token that is no longer in
-    /// the queue belongs to a released lock.
+    /// Fails if an outer `run` holds one of these locks. We would wait for the outer `run`, which waits for its command
+    /// and so for us. A token that is no longer in the queue belongs to a lock that was released.
     async fn check_nesting(&self, client: &Client) -> Result<(), Failure> {
         let Ok(held) = std::env::var(HELD) else {
             return Ok(());
@@ -125,7 +127,7 @@ impl Goal {
         Ok(())
     }
 
-    /// Returns `true` if the options state the kind of lock.
+    /// Returns `true` if options of `run` select the kind of this lock, so that the user can choose another kind.
     fn has_kinds(&self) -> bool {
         !matches!(
             self,
@@ -133,7 +135,7 @@ impl Goal {
         )
     }
 
-    /// Returns the first current holder, if there is a single queue.
+    /// Returns the first current holder of the lock, or of the first of several locks.
     async fn holder(&self, client: &Client) -> Option<QueueEntry> {
         let queue = match self {
             Self::Lock(Lock::Permits { path, of, .. }) => {
@@ -183,8 +185,9 @@ impl Lock {
 }
 
 impl Run {
-    /// Waits for the lock, or tries to take it. `reports` receives the position if a terminal shows it. `front` is
-    /// recorded as the holder's process because this process ignores the signals that end a command.
+    /// Waits for the lock, or only tries to take it. `reports` receives the position in the queue, and is `None` if no
+    /// terminal shows the position. `front` is the process id that other clients see as the holder's. A user who wants
+    /// to end the command must signal the front, because this process ignores the signals that end a command.
     pub(super) async fn acquire(
         &self,
         goal: &Goal,
@@ -231,7 +234,7 @@ impl Run {
                 let job = OncePer::new(client, path, *period)?;
                 match self.is_try() {
                     true => job.try_begin_with(options.synced()).await?.into(),
-                    // If the other run fails or its machine dies, we are next.
+                    // Wait while another caller runs the job. If that run fails or its machine dies, we run the job.
                     false => job.begin_with(options).await?.into(),
                 }
             }
@@ -253,11 +256,11 @@ impl Run {
     }
 }
 
-/// Adds what to do if the lock is in use as another kind.
+/// Converts the error. If the lock is in use as another kind of lock, the message also says what to do.
 fn failure(error: LockError, goal: &Goal) -> Failure {
     let (path, kind) = match &error {
         LockError::WrongKind { path, kind, .. } => (path, kind),
-        // A candidate joins the queue again.
+        // `NotAcquired` makes a candidate join the queue again.
         LockError::EntryDeleted { .. } => return Failure::NotAcquired(error.to_string()),
         _ => return error.into(),
     };
@@ -312,7 +315,7 @@ fn description(holder: &QueueEntry) -> String {
     text
 }
 
-/// Limit of another client's text in that description, in columns.
+/// Maximum width, in columns, of a label or host name in a description. Other clients choose these texts.
 const MAX_NAME: usize = 80;
 
 #[cfg(test)]

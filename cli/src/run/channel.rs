@@ -1,8 +1,8 @@
 //! The sockets between front, guardian, reaper and launcher.
 //!
-//! A new process gets its socket as stdin and receives open files through it. No file number has to be agreed on, and
-//! nothing is inherited by accident. The end of the stream means that the other process has ended, for whatever
-//! reason.
+//! The stdin of a new process is its socket, and the process receives its open files through this socket. Therefore, we
+//! need no agreement on file descriptor numbers, and no file is inherited by accident. The end of the stream means that
+//! the other process has ended, for whatever reason.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -24,21 +24,21 @@ use tokio::sync::watch;
 
 use super::deadline::Deadlines;
 
-/// State of the guardian. Only the newest report counts, because the front may be stopped for any time and must not
-/// hold up the guardian.
+/// State of the guardian, as reported to the front. Each report replaces the one before. The guardian never waits until
+/// the front has read a report, because the front may be stopped for any length of time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Report {
     /// Position in the queue while waiting.
     pub(super) waiting: Option<Waiting>,
-    /// Number of grants so far. The front answers each with [`Order::Execute`].
+    /// Number of grants so far. The front answers each grant with [`Order::Execute`].
     pub(super) granted: u64,
-    /// The command, from its start until its last process ends.
+    /// The command. `Some` from its start until its last process has ended.
     pub(super) command: Option<Running>,
-    /// How often the command was stopped, and by which signal last.
+    /// How often the command was stopped, and the signal that stopped it last.
     pub(super) stops: (u64, i32),
     /// The most recent lines for the user.
     pub(super) notes: Vec<String>,
-    /// Number of all lines so far.
+    /// Number of all lines so far, including lines that are no longer in `notes`.
     pub(super) noted: u64,
     pub(super) end: Option<End>,
 }
@@ -54,7 +54,7 @@ impl Report {
         }
     }
 
-    /// Returns the lines after the first `seen`.
+    /// Returns the lines after the first `seen` lines, as far as they are still in `notes`.
     pub(super) fn notes_after(&self, seen: u64) -> &[String] {
         let new = usize::try_from(self.noted.saturating_sub(seen)).unwrap_or(usize::MAX);
         &self.notes[self.notes.len().saturating_sub(new)..]
@@ -83,40 +83,41 @@ pub(super) struct End {
     pub(super) message: Option<String>,
 }
 
-/// State of the reaper's command, for guardian and front. As with [`Report`], only the newest counts.
+/// State of the reaper's command, as reported to guardian and front. As with [`Report`], each report replaces the one
+/// before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Command {
-    /// Number of the grant under which it was started.
+    /// Number of the grant under which the command was started.
     pub(super) granted: u64,
-    /// Process id of its first process, which is also its group id.
+    /// Process id of the command's first process, which is also the command's group id.
     pub(super) group: i32,
     pub(super) cgroup: Option<PathBuf>,
-    /// How often it was stopped, and by which signal last.
+    /// How often the command was stopped, and the signal that stopped it last.
     pub(super) stops: (u64, i32),
-    /// Set when its last process has ended.
+    /// Set when the command's last process has ended.
     pub(super) over: Option<Over>,
 }
 
-/// Why a command ended. The first reason counts.
+/// Why a command ended. If there are several reasons, we report the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Over {
     /// The first process has ended on its own with this shell status.
     Done(u8),
-    /// The guardian has asked for it.
+    /// The guardian has asked the reaper to end the command.
     Asked,
-    /// The guardian has died or has not reported a renewed lease.
+    /// The guardian has died, or has not reported a renewed lease in time.
     Unheard,
 }
 
 /// Orders from the front to the guardian, and from the guardian to the reaper.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Order {
-    /// The front is alive and knows the command of this grant, so it may be executed.
+    /// The front is alive and knows the process group of this grant's command, so the command may be executed.
     Execute(u64),
     Signal(i32),
-    /// The lease, for the reaper.
+    /// The deadlines of the current lease. Only the reaper receives this order.
     Lease(Deadlines),
-    /// The command must end, for the reaper.
+    /// The command must end. Only the reaper receives this order.
     End,
 }
 
@@ -135,7 +136,7 @@ pub(super) fn spawn_self(
     let mut command = crate::executable::command()?;
     command.args(arguments);
     command.stdin(Stdio::from(OwnedFd::from(other)));
-    // Signals to the group of one process must not reach the others.
+    // Start the process in its own group, so that a signal to our group does not reach it, and vice versa.
     command.process_group(0);
     configure(&mut command);
     Ok((command.spawn()?, own))
@@ -163,7 +164,7 @@ pub(super) fn send_files(socket: &UnixStream, files: &[BorrowedFd<'_>]) -> io::R
     Ok(())
 }
 
-/// Receives files from [`send_files`], or `None` if the other process has ended.
+/// Receives the files that [`send_files`] has sent. Returns `None` if the other process has ended.
 pub(super) fn receive_files<const N: usize>(
     socket: &UnixStream,
 ) -> io::Result<Option<[OwnedFd; N]>> {
@@ -171,7 +172,7 @@ pub(super) fn receive_files<const N: usize>(
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
     let mut into = [IoSliceMut::new(&mut byte)];
-    // Close-on-exec, so that no process started concurrently inherits them.
+    // Set close-on-exec, so that a process that is started at the same time does not inherit the files.
     #[cfg(target_os = "linux")]
     let flags = RecvFlags::CMSG_CLOEXEC;
     #[cfg(not(target_os = "linux"))]
@@ -207,7 +208,8 @@ impl Incoming {
 
     /// Waits for the next message. Returns `None` when the other process has ended. Cancel safe.
     pub(super) async fn next<T: for<'a> Deserialize<'a>>(&mut self) -> Option<T> {
-        // An error is the end as well, for example a truncated message.
+        // Treat an error like the end of the stream. For example, a process that was killed may leave a truncated
+        // message.
         let line = self.0.next_line().await.ok()??;
         serde_json::from_str(&line).ok()
     }
@@ -225,12 +227,13 @@ pub(super) async fn write_reports<T: Clone + Serialize>(
     half.shutdown().await
 }
 
-/// Orders to a process that may not read. They never block this process.
+/// Orders to another process. Sending an order never blocks, even if the other process does not read.
 pub(super) struct Orders {
     half: OwnedWriteHalf,
-    /// Rest of a partially written order.
+    /// Unwritten rest of the order that is being written.
     partial: Vec<u8>,
-    /// Contains each order once, like pending signals.
+    /// Orders that are not written yet. A new order replaces an equal one, as with pending signals, and a new lease
+    /// replaces an older lease.
     queued: VecDeque<Order>,
 }
 
@@ -260,13 +263,14 @@ impl Orders {
             match self.half.try_write(&self.partial) {
                 Ok(written) => drop(self.partial.drain(..written)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // The process has ended, which its reports show.
+                // The other process has ended. We notice this at the end of its reports.
                 Err(_) => self.partial.clear(),
             }
         }
     }
 
-    /// Waits until the socket accepts more, and writes it. Never returns if nothing is queued. Cancel safe.
+    /// Waits until the socket accepts more bytes, and writes the queued orders. Never returns if nothing is queued.
+    /// Cancel safe.
     pub(super) async fn written(orders: &mut Option<Self>) {
         match orders {
             Some(orders) if !orders.partial.is_empty() => {

@@ -5,19 +5,21 @@ use std::time::Duration;
 use lockkeeper_store::BootInstant;
 use serde::{Deserialize, Serialize};
 
-/// Deadlines derived from the end of the lease (`held_until`), in nanoseconds since boot. The clock includes suspended
-/// time and is the same for all processes.
+/// Deadlines derived from the end of the lease (`held_until`). Times are in nanoseconds since boot, on a clock that
+/// includes suspended time and is the same for all processes.
 ///
-/// A lease is renewed every third of the session timeout and lasts nine tenths of it. More than a quarter of the
-/// timeout is left at each renewal, even in an ensemble, where a proof applies to an earlier write. If less than a
-/// fifth is left, a renewal has failed.
+/// The guardian renews the lease every third of the session timeout, and a lease lasts nine tenths of the timeout. More
+/// than a quarter of the timeout is therefore left at each renewal. This is also true in an ensemble, where the proof
+/// of a lease applies to an earlier write. If less than a fifth of the timeout is left, a renewal has failed, and the
+/// command must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Deadlines {
     held_until: u64,
     timeout: u64,
 }
 
-/// SIGKILL takes time on a busy machine or if the process has to write out memory.
+/// Shortest time between SIGKILL and the end of the lease. A killed process needs this time to end if the machine is
+/// busy or the process has to write out memory.
 const SHORTEST_MARGIN: Duration = Duration::from_millis(200);
 
 impl Deadlines {
@@ -43,13 +45,13 @@ impl Deadlines {
         self.before_end(self.margin())
     }
 
-    /// When guardian and front kill them because the reaper has not.
+    /// When guardian and front kill the remaining processes because the reaper has not done so.
     pub(super) fn kill_by_others(&self) -> BootInstant {
         self.before_end(self.margin() / 2)
     }
 
-    /// How often the guardian looks at the lease. Short compared with the lease, because reaper and front know only
-    /// what the guardian reports.
+    /// How often the guardian looks at the lease. This interval is short compared with the lease, because reaper and
+    /// front know only the lease that the guardian has reported last.
     pub(super) fn interval(&self) -> Duration {
         Duration::from_nanos(self.timeout / 20)
     }
@@ -64,13 +66,14 @@ impl Deadlines {
     }
 }
 
-/// A process that is this late concludes that it was stopped.
+/// A process that acts this long after its deadline concludes that it was stopped in the meantime.
 const LATE: Duration = Duration::from_millis(100);
 
-/// Time for messages that could not be written while this process was stopped.
+/// Time to wait for messages that the other process could not write while this process was stopped.
 const TIME_TO_TELL: Duration = Duration::from_millis(200);
 
-/// Detects deadlines that passed while this process was stopped. Its newest message is outdated then.
+/// Detects deadlines that passed while this process was stopped. In this case, the newest message that this process has
+/// read may be outdated.
 #[derive(Default)]
 pub(super) struct Overslept {
     due: Option<BootInstant>,
@@ -83,8 +86,8 @@ impl Overslept {
         due.max(self.not_before)
     }
 
-    /// Returns `true`, once per deadline, if this process was stopped when it should have acted. It then allows some
-    /// time for a newer message.
+    /// Returns `true`, once per deadline, if this process was stopped when it should have acted. [`due`](Self::due)
+    /// then returns a later time, so that a newer message can arrive first.
     pub(super) fn is_new(&mut self, due: BootInstant, now: BootInstant) -> bool {
         if self.due == Some(due) || now.since(due) < LATE {
             return false;

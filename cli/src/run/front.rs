@@ -34,11 +34,11 @@ pub(super) fn run(guardian: &str, grace: Duration, quiet: bool) -> ExitCode {
     }
 }
 
-/// Time for the guardian to report the end of its command. It can be long, because no process is left to end and a
-/// busy machine may delay the guardian.
+/// Time for the guardian to report the end of its command. We can wait for long, because no process of the command is
+/// left, and a busy machine may delay the guardian.
 const TIME_TO_REPORT_END: Duration = Duration::from_secs(5);
 
-/// Extra time for the reaper to kill the command of a dead guardian.
+/// Additional time, after the grace period, for the reaper to kill the command of a dead guardian.
 const TIME_TO_REAP: Duration = Duration::from_millis(500);
 
 struct Front {
@@ -51,7 +51,7 @@ struct Front {
     reports: Incoming,
     /// Reports of the reapers. `None` once guardian and reaper have ended.
     commands: Option<Incoming>,
-    /// `None` once the user has given up. Dropping it tells the guardian.
+    /// `None` once the user has given up. Dropping the orders informs the guardian.
     orders: Option<Orders>,
     terminal: Option<Terminal>,
     messages: Messages,
@@ -119,7 +119,7 @@ impl Front {
             }
         };
         let told_to_end = async { while !is_end(self.signals.next().await) {} };
-        // The terminal may block output for any time.
+        // The terminal may block our output for any length of time, so a signal also ends the wait.
         tokio::select! {
             biased;
             () = self.messages.written() => (),
@@ -135,7 +135,7 @@ impl Front {
             let act_at = due.map(|due| self.overslept.due(due));
             tokio::select! {
                 biased;
-                // Read first, because a pending report may say that the lease was renewed.
+                // Poll the reports before the deadline, because a pending report may contain a renewed lease.
                 report = self.reports.next::<Report>() => {
                     let Some(report) = report else {
                         return self.without_guardian("the guardian process has died").await;
@@ -161,7 +161,7 @@ impl Front {
         }
     }
 
-    /// Processes a report. Returns the exit status if it was the last one.
+    /// Processes a report. Returns the exit status if this was the last report.
     fn see(&mut self, report: Report) -> Option<u8> {
         let before = std::mem::replace(&mut self.seen, report);
         let report = &self.seen;
@@ -192,7 +192,7 @@ impl Front {
             return;
         }
         if let Some(group) = self.seen.command.as_ref().and_then(group) {
-            // If guardian and reaper are killed, we become the parent of the command's processes.
+            // Become the parent of the command's processes if guardian and reaper are killed.
             if adopt_orphans().is_err() {
                 return;
             }
@@ -200,7 +200,7 @@ impl Front {
                 terminal.lend_at_once(group);
             }
         }
-        // From now on this process can end the command on its own.
+        // Let the command execute only now, because from here on we can end the command even without the guardian.
         self.order(Order::Execute(self.seen.granted));
     }
 
@@ -224,7 +224,8 @@ impl Front {
         }
     }
 
-    /// Forwards a signal. Returns a status if it ends this process.
+    /// Forwards a signal to the command, or acts on the signal if no command runs. Returns an exit status if this
+    /// process must end.
     fn signal(&mut self, signal: Signal) -> Option<u8> {
         let group = self.seen.command.as_ref().and_then(group);
         match (signal, group) {
@@ -237,7 +238,7 @@ impl Front {
             (_, Some(_)) => self.order(Order::Signal(signal.as_raw())),
             (Signal::CONT | Signal::USR1 | Signal::USR2, None) => {}
             (Signal::TSTP, None) => stop_self(),
-            // At the second signal we exit. The guardian gives up the lock on its own.
+            // Exit immediately at the second signal, without the guardian, which gives up the lock on its own.
             (_, None) if self.cancelled.is_some() => return Some(status_of(signal)),
             (_, None) => {
                 self.cancelled = Some(signal);
@@ -262,11 +263,12 @@ impl Front {
             return;
         }
         terminal.take_back();
-        // The shell only sees this process. When it continues us, we forward SIGCONT to the command.
+        // The shell sees only this process, so we stop in place of the command. When the shell continues us, we forward
+        // SIGCONT to the command.
         stop_self();
     }
 
-    /// Returns when the front acts if the guardian stays silent.
+    /// Returns when the front kills the guardian and the command if no newer report arrives.
     fn due(&self) -> Option<BootInstant> {
         let act_at = self.seen.command.as_ref()?.deadlines?.kill_by_others();
         Some(match self.over_since() {
@@ -290,7 +292,7 @@ impl Front {
         if let Some(deadlines) = running.deadlines {
             kill_at = kill_at.min(deadlines.kill_by_others());
         }
-        // The reaper ends the command, then itself.
+        // The reaper ends the command and then exits.
         while self.over_since().is_none() && self.commands.is_some() {
             tokio::select! {
                 command = next_command(&mut self.commands) => self.see_command(command),
@@ -319,7 +321,7 @@ fn group(running: &Running) -> Option<Pid> {
     Pid::from_raw(running.group)
 }
 
-/// Returns `true` if the signal asks this process to end while it waits.
+/// Returns `true` if the signal asks this process to end. Used when no command runs any more.
 fn is_end(signal: Signal) -> bool {
     [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM].contains(&signal)
 }

@@ -23,11 +23,12 @@ use super::{REAPER, Run};
 use crate::exit::Failure;
 use crate::locks::table::duration;
 
-/// Time limit for a confirmation that we can do without, because after a loss the session expires anyway.
+/// Time limit for closing the session when we need no confirmation, for example after a loss. Without a confirmation,
+/// the session expires.
 const SHORT_GOODBYE: Duration = Duration::from_secs(1);
 
-/// Time limit for the confirmation of a release, which allows for a server restart. The user waits for the command's
-/// status until then. Without a confirmation, the session expires.
+/// Time limit for the confirmation of a release. The limit allows for a restart of the server, but is not longer,
+/// because the user waits for the command's status. Without a confirmation, the session expires.
 const GOODBYE: Duration = Duration::from_secs(5);
 
 const BEFORE_NEXT_TERM: Duration = Duration::from_secs(1);
@@ -37,7 +38,7 @@ const TIME_TO_START: Duration = Duration::from_secs(10);
 /// Minimum time for the front to answer a grant.
 const SHORTEST_TO_ANSWER: Duration = Duration::from_secs(1);
 
-/// Extra time for the reaper to kill the command.
+/// Additional time, after the grace period, for the reaper to kill the command.
 const LATE: Duration = Duration::from_millis(500);
 
 /// Runs the guardian. Its stdin is the socket to the front.
@@ -60,12 +61,12 @@ fn start(run: Run) -> io::Result<()> {
     };
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().build()?.block_on(async {
-        // Handle these signals so that they do not end us. The front has received the user's signals, and a service
-        // manager signals every process.
+        // Handle these signals so that they do not end us. A service manager sends them to every process, but only the
+        // front acts on them.
         let _deaf = Signals::listen(&[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM])?;
         let (orders, writer) = asynchronous(socket)?.into_split();
         let (reports, newest) = watch::channel(Report::default());
-        // A separate task, because the front may not read for any time.
+        // Write in a separate task, because the front may be stopped and may not read for any length of time.
         let writing = tokio::spawn(write_reports(writer, newest));
         let mut guardian = Guardian {
             clock: Clock::system(),
@@ -110,18 +111,18 @@ struct Guardian {
     answered: u64,
     /// True once the store has been reached.
     has_connected: bool,
-    /// The signal with which the user has ended a candidate.
+    /// The last SIGINT or SIGTERM that the user has sent to the command. A candidate does not campaign again after it.
     told_to_end: Option<Signal>,
 }
 
 #[derive(Clone, Debug)]
 enum Cause {
-    /// Its first process has ended with this status.
+    /// The command's first process has ended with this status.
     Done(u8),
     Lost(String),
     /// The front has ended.
     Abandoned,
-    /// The front does not answer because it was stopped before the grant.
+    /// The front has not answered the grant, because it was stopped before the grant.
     Unanswered,
 }
 
@@ -138,10 +139,11 @@ impl Guardian {
                 continue;
             };
             let goes_on = match &end {
-                // Without this, a term lost while its command ends would be followed by another.
+                // The user has asked the candidate to end. Check this first, so that the candidate does not campaign
+                // again if the lock was lost while the command was ending.
                 _ if self.told_to_end.is_some() => false,
                 Err(Failure::Lost(_) | Failure::NotAcquired(_)) => self.run.is_election,
-                // If the store was never reached, the user has probably made a mistake.
+                // A candidate that has never reached the store gives up, because the user has probably made a mistake.
                 Err(Failure::Unreachable(_)) => self.run.is_election && self.has_connected,
                 _ => false,
             };
@@ -160,7 +162,8 @@ impl Guardian {
         }
     }
 
-    /// Waits until a stopped front continues. Returns an end if it does not.
+    /// Waits until a stopped front continues and answers the grant. Returns an end if the front ends or the user gives
+    /// up.
     async fn answer_to(&mut self, number: u64) -> Option<End> {
         while self.answered < number {
             match self.orders.next().await {
@@ -175,7 +178,7 @@ impl Guardian {
         None
     }
 
-    /// Runs the command once under the grant of this number. Returns `None` if the front does not answer.
+    /// Runs the command once, under the grant with this number. Returns `None` if the front does not answer the grant.
     async fn once(&mut self, goal: &Goal, number: u64) -> Result<Option<End>, Failure> {
         let Some((client, acquired)) = self.acquire(goal).await? else {
             return Ok(Some(abandoned(self.told_to_end)));
@@ -319,11 +322,11 @@ impl Guardian {
     /// Records a successful run of a job, and releases its lock.
     ///
     /// # Errors
-    /// If the run may not be recorded because the lock was lost or the store was unreachable for the whole session
-    /// timeout.
+    /// If the lock was lost or the store was unreachable for the whole session timeout. In this case, we do not know
+    /// whether the run is recorded.
     async fn finish(&self, client: &Client, run: lockkeeper::Run) -> Result<(), String> {
         let session_timeout = run.guard().session().timeout();
-        // Not shorter, because no other client can hold the lock until the session has ended.
+        // Wait at least for the session timeout. No other client can hold the lock before the session has ended.
         let longest = session_timeout.unwrap_or(GOODBYE).max(GOODBYE);
         let finished = tokio::select! {
             finished = run.finish() => finished.map_err(|error| error.to_string()),
@@ -377,8 +380,8 @@ impl Guardian {
     }
 }
 
-/// The end if the front has exited or knows the status itself, or if the user's signal arrived when the command had
-/// just ended.
+/// Returns the end for a user who has given up. The front uses the status only if `signal` arrived when the command had
+/// just ended. Otherwise the front has exited, or it knows the status itself.
 fn abandoned(signal: Option<Signal>) -> End {
     let status = signal.and_then(|signal| u8::try_from(128 + signal.as_raw()).ok());
     End {
@@ -387,8 +390,9 @@ fn abandoned(signal: Option<Signal>) -> End {
     }
 }
 
-/// Waits, while no command runs, until the front ends or is told to. Ignores orders for a command that has just ended.
-/// Cancel safe.
+/// Waits until the front ends, or until the user asks the command to end, and returns the signal in the second case.
+/// Called while no command runs, so all other orders are for a command that has just ended, and are ignored. Cancel
+/// safe.
 async fn given_up(orders: &mut Incoming) -> Option<Signal> {
     loop {
         match orders.next().await? {
@@ -398,15 +402,16 @@ async fn given_up(orders: &mut Incoming) -> Option<Signal> {
     }
 }
 
-/// Returns the signal of this number if it asks a program to end. SIGHUP and SIGQUIT have other meanings for some
-/// programs.
+/// Returns the signal with this number if it asks a program to end (SIGINT or SIGTERM). SIGHUP and SIGQUIT are not
+/// included, because they have other meanings for some programs.
 fn ending(number: i32) -> Option<Signal> {
     [Signal::INT, Signal::TERM]
         .into_iter()
         .find(|signal| signal.as_raw() == number)
 }
 
-/// The end of a job that another process will run again.
+/// Returns the end for a job that has succeeded, but whose run we could not record for certain. Another process may run
+/// the job again.
 fn unrecorded(reason: &str) -> End {
     let failure = Failure::Lost(format!(
         "the command has succeeded, but its run may not be recorded: {reason}"
@@ -434,10 +439,10 @@ struct Watch<'a> {
     /// The lease as last sent to reaper and front.
     known_lease: Option<Deadlines>,
     has_executed: bool,
-    /// When the reaper must have started, or the front must have answered.
+    /// Time by which the reaper must have started, and after that the time by which the front must have answered.
     answer_by: BootInstant,
     ending: Option<Ending>,
-    /// When to look at the lease next, at the latest.
+    /// Latest time for the next look at the lease.
     look_at: BootInstant,
 }
 
@@ -538,10 +543,10 @@ impl Watch<'_> {
         }
     }
 
-    /// Has the command ended, unless that was requested before.
+    /// Asks the reaper to end the command, unless we have asked before.
     fn end(&mut self, cause: Cause) {
         if let Some(ending) = &mut self.ending {
-            // A loss takes precedence over an end in progress.
+            // If the lock is lost while the command is already ending, report the loss as the cause.
             if matches!(
                 (&ending.cause, &cause),
                 (Cause::Abandoned | Cause::Unanswered, Cause::Lost(_))
@@ -564,7 +569,7 @@ impl Watch<'_> {
         self.ending = Some(Ending { cause, kill_at });
     }
 
-    /// Returns when to act next. Only a renewed lease postpones it.
+    /// Returns when to call [`look`](Self::look) next. Only a renewed lease postpones this time.
     fn next_look(&self) -> BootInstant {
         let act_at = match (&self.ending, deadlines(self.held)) {
             (Some(_), _) => self.kill_at(),
@@ -578,15 +583,16 @@ impl Watch<'_> {
         act_at.min(self.look_at)
     }
 
-    /// Returns when we kill the command if the reaper has not, which is before the lease ends.
+    /// Returns when we kill the command if the reaper has not done so. This time is always before the lease ends.
     fn kill_at(&self) -> BootInstant {
         let ending = self.ending.as_ref().map(|ending| ending.kill_at);
         let asked = ending.unwrap_or(BootInstant::from_nanos(u64::MAX));
         deadlines(self.held).map_or(asked, |deadlines| asked.min(deadlines.kill_by_others()))
     }
 
-    /// Sends the lease to reaper and front, and has the command ended if necessary. Returns `true` if the reaper has
-    /// failed to end it.
+    /// Sends a renewed lease to reaper and front. Asks the reaper to end the command if the lease is about to end, or
+    /// if the reaper or the front has exceeded a time limit. Returns `true` if the reaper has failed to end the
+    /// command.
     fn look(&mut self) -> bool {
         let deadlines = deadlines(self.held);
         if let (Some(lease), true) = (deadlines, self.known_lease != deadlines) {
@@ -633,7 +639,7 @@ impl Watch<'_> {
         Cause::Lost(reason.to_owned())
     }
 
-    /// Ends the command instead of its reaper.
+    /// Kills the reaper and ends the command in its place.
     async fn without_reaper(&mut self, reason: &str) -> Result<Cause, Failure> {
         // The pid cannot have been reused, because this is our child and we have not waited for it.
         let _ = kill_process(self.reaper, Signal::KILL);

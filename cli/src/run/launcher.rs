@@ -16,8 +16,8 @@ const NOT_FOUND: u8 = 127;
 /// Executes the command once the reaper says so. If the reaper ends first, the command is never executed. The
 /// arguments are the reaper's process id and the command.
 pub(crate) fn launcher(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    // If the reaper is killed, the kernel sends SIGTERM to the command's first process, unless that has changed its
-    // user.
+    // If the reaper is killed, the kernel sends SIGTERM to the command's first process, unless this process has changed
+    // its user.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
     let reaper = arguments.next();

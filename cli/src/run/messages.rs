@@ -1,5 +1,5 @@
-//! [`Messages`]: the front's output on stderr. The front never waits for it, because a terminal may block output
-//! (Ctrl-S) and a pipe may not be read.
+//! [`Messages`]: the front's output on stderr. The front never waits until a text is written, because a terminal may
+//! block output (Ctrl-S) and a pipe may have a reader that does not read.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -11,7 +11,7 @@ use super::channel::Waiting;
 use crate::locks::names::escaped_lines;
 use crate::locks::table::fitted;
 
-/// Limit of queued texts. Further ones are dropped.
+/// Limit of queued texts. Further texts are dropped.
 const ROOM: usize = 64;
 
 pub(super) struct Messages {
@@ -26,8 +26,8 @@ impl Messages {
         let write = move || {
             let _end = end;
             for text in next {
-                // A single write, because others may write to the same terminal. Ignore an error, because there is no
-                // reader then.
+                // Use a single write, because other processes may write to the same terminal. Ignore an error, which
+                // means that stderr has no reader.
                 let _ = io::stderr().write_all(text.as_bytes());
             }
         };
@@ -59,7 +59,7 @@ impl Messages {
         let _ = self.texts.try_send(text);
     }
 
-    /// Waits until everything is written. Dropping this future loses the rest.
+    /// Waits until all queued texts are written. Dropping this future may lose the remaining texts.
     pub(super) async fn written(self) {
         drop(self.texts);
         let _ = self.written.await;

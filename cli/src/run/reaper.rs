@@ -25,7 +25,8 @@ use super::deadline::{Deadlines, Overslept};
 use super::signals::Signals;
 use super::tree::{Children, KILL_AGAIN, Tree, adopt_orphans, reap};
 
-/// Time for a stopped front to receive the last report, which it needs only if the guardian dies.
+/// Time for the front to receive the last report if the front is stopped. It needs this report only if the guardian
+/// dies.
 const TIME_TO_TELL_FRONT: Duration = Duration::from_secs(1);
 
 /// Starts the command's launcher and waits for the end of all its processes. The arguments are the number of the
@@ -51,7 +52,8 @@ fn start(mut arguments: impl Iterator<Item = OsString>) -> io::Result<()> {
     };
     adopt_orphans()?;
     let own = getpid().as_raw_pid().to_string();
-    // Spawn before handling signals, so that the command inherits which ones are ignored, including SIGCHLD.
+    // Spawn before we handle any signal, so that the command inherits which signals our caller ignores, including
+    // SIGCHLD.
     let (child, launcher) = spawn_self(
         [LAUNCHER.into(), own.into()].into_iter().chain(arguments),
         |_| (),
@@ -59,7 +61,7 @@ fn start(mut arguments: impl Iterator<Item = OsString>) -> io::Result<()> {
     let tree = Tree::of_new(Pid::from_child(&child))?;
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().build()?.block_on(async {
-        // Ignore these, because a service manager sends them to all processes.
+        // Handle these signals so that they do not end us. A service manager sends them to all processes.
         let _deaf = Signals::listen(&[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM])?;
         let signals = Signals::listen(&[Signal::CHILD])?;
         let (orders, to_guardian) = asynchronous(guardian)?.into_split();
@@ -103,7 +105,8 @@ struct Reaper {
     clock: Clock,
     grace: Duration,
     tree: Tree,
-    /// The socket to the launcher and the command's open files, until the command may execute.
+    /// The socket to the launcher, and the open files of the command. `None` once the command may execute or has to
+    /// end.
     launcher: Option<(UnixStream, [OwnedFd; 3])>,
     /// Status of the command's first process, once it has ended.
     status: Option<WaitStatus>,
@@ -111,7 +114,7 @@ struct Reaper {
     lease: Option<Deadlines>,
     overslept: Overslept,
     ending: Option<Ending>,
-    /// When to look at the children next, at the latest.
+    /// Latest time for the next look at the children.
     look_at: BootInstant,
     /// Earliest time to send SIGKILL again.
     kill_again_at: BootInstant,
@@ -130,7 +133,7 @@ impl Reaper {
         loop {
             let children = self.reap();
             if let (Some(status), None) = (self.status, &self.ending) {
-                // End background processes that it has left behind.
+                // The first process has ended. End background processes that it has left behind.
                 self.end(Over::Done(exit_status(status)));
             }
             if let (Some(ending), true) = (&self.ending, self.tree.is_empty(&children)) {
@@ -148,7 +151,7 @@ impl Reaper {
                         self.without_guardian();
                     }
                 },
-                // Last, because a command can cause any number of them.
+                // Poll the signals last, because a command can cause any number of them.
                 _ = signals.next() => (),
                 () = tokio::task::yield_now(), if matches!(children, Children::PerhapsMore) => (),
             }
@@ -182,7 +185,8 @@ impl Reaper {
                 }
             }
             Order::Signal(number) => {
-                // After its end, the group's number may belong to another group.
+                // Send no signal after the end of the first process, because the group's number may belong to another
+                // group by then.
                 if let (Some(signal), None) = (Signal::from_named_raw(number), self.status) {
                     self.tree.signal_group(signal);
                 }
@@ -195,7 +199,8 @@ impl Reaper {
     fn without_guardian(&mut self) {
         self.end(Over::Unheard);
         if let (Some(ending), None) = (&mut self.ending, self.lease) {
-            // The guardian contained the store, so another client may already hold the lock.
+            // Without a lease, the guardian contained the store, which has ended with it. Kill the command immediately,
+            // because another client may already hold the lock.
             ending.kill_at = self.clock.now();
         }
     }
@@ -208,14 +213,14 @@ impl Reaper {
         // Dropping the socket ends a launcher that has not become the command yet.
         self.launcher = None;
         self.tree.signal(Signal::TERM);
-        // A stopped process could not handle SIGTERM.
+        // Continue stopped processes, because they could not handle SIGTERM otherwise.
         self.tree.signal(Signal::CONT);
         self.look_at = self.clock.now();
         let kill_at = self.look_at.after(self.grace);
         self.ending = Some(Ending { over, kill_at });
     }
 
-    /// Returns when to act next. Only a renewed lease postpones it.
+    /// Returns when to call [`look`](Self::look) next. Only a renewed lease postpones this time.
     fn next_look(&self) -> BootInstant {
         match (&self.ending, self.lease) {
             (Some(_), _) => self.kill_at().max(self.kill_again_at).min(self.look_at),
@@ -234,7 +239,7 @@ impl Reaper {
     fn look(&mut self) {
         let now = self.clock.now();
         if let (Some(lease), None) = (self.lease, &self.ending) {
-            // Without an `ending`, only the end of the lease can be due.
+            // If no end is in progress, only the end of the lease can be due.
             match self.overslept.is_new(lease.terminate_by_reaper(), now) {
                 true => return,
                 false => self.end(Over::Unheard),
@@ -249,7 +254,7 @@ impl Reaper {
     }
 }
 
-/// Returns the shell's status of an ended process.
+/// Returns the exit status that a shell would report for an ended process.
 fn exit_status(status: WaitStatus) -> u8 {
     let status = match (status.exit_status(), status.terminating_signal()) {
         (Some(status), _) => status,

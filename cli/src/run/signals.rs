@@ -35,7 +35,8 @@ impl Signals {
     }
 }
 
-/// Returns `true` if the signal was ignored when this process started, if the system reports it.
+/// Returns `true` if the signal was ignored when this process started. Returns `false` if the system does not report
+/// ignored signals.
 fn is_ignored(signal: Signal) -> bool {
     // In `SigIgn:	0000000000001000`, bit N - 1 is signal N.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

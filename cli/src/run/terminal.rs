@@ -11,12 +11,13 @@ use rustix::io::Errno;
 use rustix::process::{Pid, getpid, setpgid};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
-/// The controlling terminal. Only its foreground group may read from it and receives Ctrl-C and Ctrl-Z.
+/// The controlling terminal. Only its foreground group may read from the terminal, and only this group receives the
+/// signals of Ctrl-C and Ctrl-Z.
 pub(super) struct Terminal {
     file: File,
     own: Pid,
-    /// False in a pipeline, whose other processes may read from the terminal. The command gets it only when it needs
-    /// it.
+    /// True if we lend the terminal to a command when it starts. False in a pipeline, where other processes may read
+    /// from the terminal. In a pipeline, the command gets the terminal only when it needs the terminal.
     is_lent_at_once: bool,
     lent: Option<Pid>,
 }
@@ -39,14 +40,15 @@ impl Terminal {
         tcgetpgrp(&self.file) == Ok(self.own)
     }
 
-    /// Lends the terminal to the group of a new command if we have it.
+    /// Lends the terminal to the group of a new command, unless the command has to ask for the terminal first.
     pub(super) fn lend_at_once(&mut self, group: Pid) {
         if self.is_lent_at_once {
             self.lend(group);
         }
     }
 
-    /// Lends the terminal to a group that needs it or had it before. Returns `false` if we do not have it.
+    /// Lends the terminal to a group that needs it or had it before. Returns `false` if our own group does not have the
+    /// terminal.
     pub(super) fn lend(&mut self, group: Pid) -> bool {
         let is_lent = self.is_ours() && tcsetpgrp(&self.file, group).is_ok();
         if is_lent {
@@ -69,11 +71,11 @@ impl Terminal {
 
 /// Returns the group of this process.
 ///
-/// The first process of a pid namespace can be in a group outside of it, which has no number here. It then creates its
-/// own group and takes the terminal along if it is in the foreground. The outer shell takes the terminal back as from
-/// any job.
+/// The first process of a pid namespace can be in a group outside of the namespace, and this group has no number here.
+/// In this case, we create our own group and give it the terminal if we are in the foreground. When we end, the outer
+/// shell takes the terminal back, as from any job.
 fn own_group(terminal: &File) -> Option<Pid> {
-    // Not rustix's `getpgrp`, which cannot represent such a group.
+    // Use nix, because rustix's `getpgrp` cannot represent a group without a number.
     let known = Pid::from_raw(nix::unistd::getpgrp().as_raw());
     known.or_else(|| {
         let has_terminal = is_foreground();
@@ -86,7 +88,8 @@ fn own_group(terminal: &File) -> Option<Pid> {
     })
 }
 
-/// Returns `true` if this process may read from its terminal, for a group without a number.
+/// Returns `true` if this process is in the foreground of its terminal. Works even if the group of this process has no
+/// number.
 fn is_foreground() -> bool {
     // Non-blocking, because another process may be reading.
     let mut options = OpenOptions::new();
@@ -96,7 +99,7 @@ fn is_foreground() -> bool {
     let Ok(terminal) = options.open("/dev/tty") else {
         return false;
     };
-    // From the background, even an empty read fails while SIGTTIN is blocked.
+    // While SIGTTIN is blocked, a read from the background fails, even if it reads no bytes.
     without(Signal::SIGTTIN, || {
         rustix::io::read(&terminal, &mut [0_u8; 0]) != Err(Errno::IO)
     })

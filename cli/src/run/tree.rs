@@ -1,7 +1,8 @@
 //! [`Tree`]: all processes of a command, including descendants that have moved elsewhere.
 //!
-//! On Linux, the reaper is their *subreaper*, and so are guardian and front above it. An orphaned process becomes a
-//! child of the nearest of them that is alive. On other systems, the tree is the process group.
+//! On Linux, the reaper is a *subreaper* of these processes, and so are the guardian and the front, which are its
+//! ancestors. When a process of the command loses its parent, it becomes a child of the nearest subreaper that is
+//! alive. On other systems, the tree is the process group of the command.
 
 #[cfg(target_os = "linux")]
 mod cgroup;
@@ -15,11 +16,12 @@ use std::time::Duration;
 use lockkeeper_store::Clock;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, wait};
 
-/// Interval of repeated kills, which catch processes that were forked while their parents died.
+/// Interval between repeated kills. Repetition is necessary for processes that were forked while their parents died.
 pub(super) const KILL_AGAIN: Duration = Duration::from_millis(50);
 
-/// The same in [`Tree::end`]. It must be shorter than the guardian's delay before it restarts the server of the
-/// per-user store, because a server started by the guardian is among the processes killed.
+/// Interval between repeated kills in [`Tree::end`]. When the guardian calls it, the processes to kill include a server
+/// of the per-user store that the guardian has started. The interval must be shorter than the guardian's delay before
+/// it starts that server again. Otherwise, `end` could find a new server each time and would not return.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// The processes of a command, as seen by a process above it.
@@ -40,8 +42,8 @@ impl Tree {
 
 #[cfg(target_os = "linux")]
 impl Tree {
-    /// The tree of a command that has been started but not executed yet. Creates a cgroup if possible, because the
-    /// kernel can kill all its processes in one step, even if they keep forking.
+    /// Returns the tree of a command that has been started but not executed yet. Creates a cgroup if possible, because
+    /// the kernel can kill all processes of a cgroup in one step, even if they keep forking.
     ///
     /// # Errors
     /// If there is no cgroup and /proc does not show which processes to kill.
@@ -57,8 +59,8 @@ impl Tree {
         })
     }
 
-    /// The tree of a command that another process has started. `others` are children of this process that do not
-    /// belong to it.
+    /// Returns the tree of a command that another process has started. `others` are children of this process that do
+    /// not belong to the command.
     pub(super) fn known(group: Pid, cgroup: Option<PathBuf>, others: Vec<Pid>) -> Self {
         Self {
             group,
@@ -71,8 +73,8 @@ impl Tree {
         self.cgroup.as_ref().map(|cgroup| cgroup.path().to_owned())
     }
 
-    /// Sends a signal to all processes. Members of the group receive it in one step, and processes that have ended are
-    /// ignored.
+    /// Sends a signal to all processes of the command. Members of the command's process group receive the signal in one
+    /// step, and all others one by one. Ignores processes that have ended.
     pub(super) fn signal(&self, signal: Signal) {
         let (mut is_group_left, mut apart) = (false, Vec::new());
         for process in descendants::without(&self.others) {
@@ -86,12 +88,13 @@ impl Tree {
             self.signal_group(signal);
         }
         for process in apart {
-            // Ignore errors. It has ended or belongs to another user.
+            // Ignore an error, which means that the process has ended or belongs to another user.
             let _ = rustix::process::kill_process(process, signal);
         }
     }
 
-    /// Kills all processes. Some that were just forked may survive, so call this until the tree is empty.
+    /// Kills all processes. Processes that were just forked may survive, so the caller must repeat this until the tree
+    /// is empty.
     pub(super) fn kill(&self) {
         if let Some(cgroup) = &self.cgroup {
             cgroup.kill();
@@ -102,7 +105,8 @@ impl Tree {
     pub(super) fn is_empty(&self, children: &Children) -> bool {
         match children {
             Children::None => true,
-            // Either all children are known to be others, or none is.
+            // Children are left. The tree is only empty if all of them are `others`. If `others` is empty, every child
+            // belongs to the command.
             Children::Some => {
                 !self.others.is_empty() && descendants::without(&self.others).is_empty()
             }
@@ -140,7 +144,7 @@ impl Tree {
 
 impl Tree {
     pub(super) fn signal_group(&self, signal: Signal) {
-        // An error means that all have ended.
+        // An error means that all processes of the group have ended.
         let _ = kill_process_group(self.group, signal);
     }
 
@@ -180,15 +184,16 @@ pub(super) fn children() -> Vec<Pid> {
     return Vec::new();
 }
 
-/// What a call of `reap` has left.
+/// The children that are left after a call of [`reap`].
 pub(super) enum Children {
     None,
     Some,
-    /// The call has reached its limit.
+    /// The call has reached its limit, so there may be more.
     PerhapsMore,
 }
 
-/// Limit of children per call, so that a command whose children end all the time cannot keep us busy.
+/// Limit of children that one call of [`reap`] processes, so that a command whose children end all the time cannot keep
+/// us busy.
 const MOST_IN_A_LOOK: usize = 64;
 
 /// Reaps children that have ended or were stopped, without blocking.
@@ -203,7 +208,7 @@ pub(super) fn reap(mut changed: impl FnMut(Pid, WaitStatus)) -> Children {
     Children::PerhapsMore
 }
 
-/// Includes stopped children and, on Linux, those that end without SIGCHLD (`__WALL`).
+/// Options of `wait`. They include stopped children and, on Linux, children that end without SIGCHLD (`__WALL`).
 #[cfg(target_os = "linux")]
 const ALL: WaitOptions = WaitOptions::from_bits_retain(
     WaitOptions::NOHANG.bits() | WaitOptions::UNTRACED.bits() | 0x4000_0000,

@@ -10,10 +10,11 @@ use rustix::process::Pid;
 pub(super) struct Cgroup(PathBuf);
 
 impl Cgroup {
-    /// Creates a cgroup and moves a process into it. Later children of that process start in it.
+    /// Creates a cgroup and moves a process into it. Children that this process starts later are in the same cgroup.
     ///
     /// # Errors
-    /// If there is no cgroup of version 2, no permission, or the kernel cannot kill a cgroup (before 5.14).
+    /// If there is no cgroup of version 2, if we may not create a cgroup, or if the kernel cannot kill a cgroup (before
+    /// 5.14).
     pub(super) fn create(process: Pid) -> io::Result<Self> {
         let created = Self::empty(process)?;
         let number = process.as_raw_pid().to_string();
@@ -26,7 +27,8 @@ impl Cgroup {
         let own = own_directory().ok_or(io::ErrorKind::NotFound)?;
         let number = process.as_raw_pid();
         let created = Self(own.join(format!("lockkeeper-{number}")));
-        // Remains of an earlier process with this number, which was killed together with its front.
+        // Remove the cgroup of an earlier process with this number. It remains if that process was killed together with
+        // its front.
         let _ = fs::remove_dir(&created.0);
         fs::create_dir(&created.0)?;
         if !created.0.join("cgroup.kill").exists() {
@@ -43,7 +45,7 @@ impl Cgroup {
         &self.0
     }
 
-    /// Kills all processes in it and below it.
+    /// Kills all processes in this cgroup and in the cgroups below it.
     pub(super) fn kill(&self) {
         // Ignore an error, because the caller also kills the processes that it sees.
         let _ = fs::write(self.0.join("cgroup.kill"), "1");
@@ -62,8 +64,9 @@ fn own_directory() -> Option<PathBuf> {
     directory(&mounts, &own)
 }
 
-/// `mounts` has lines of the form `36 35 98:0 /root /mount/point options… - cgroup2 …`. `own` has lines
-/// `number:controllers:path`, where version 2 has number 0.
+/// Returns the directory of this process's cgroup of version 2. `mounts` has lines of the form `36 35 98:0 /root
+/// /mount/point options… - cgroup2 …`. `own` has lines of the form `number:controllers:path`, where version 2 has
+/// number 0.
 fn directory(mounts: &str, own: &str) -> Option<PathBuf> {
     let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
     mounts.lines().find_map(|line| {

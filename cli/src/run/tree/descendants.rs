@@ -1,5 +1,5 @@
-//! The descendants of this process, as listed in /proc. Only the list of our own children is complete. The rest is
-//! good for sending signals, but not for deciding whether any process is left.
+//! The descendants of this process, as listed in /proc. Only the list of our own children is complete. The list of all
+//! descendants is good enough for sending signals, but not for deciding whether any process is left.
 
 use std::fs;
 use std::io;
