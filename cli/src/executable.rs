@@ -44,8 +44,8 @@ fn running() -> io::Result<PathBuf> {
     }
 }
 
-/// Returns the program's own path while it still leads to this program, for processes that should appear under its
-/// name.
+/// Returns the path of this program's file, for processes that should appear under this path. If the path no longer
+/// leads to this program, returns the path of [`running`].
 pub(crate) fn listed() -> io::Result<PathBuf> {
     let (path, running) = (std::env::current_exe()?, running()?);
     let id = |path: &Path| {

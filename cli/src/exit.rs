@@ -55,12 +55,13 @@ impl std::error::Error for Failure {}
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        // Report the request's own error, because the user knows nothing of the multi around it.
+        // Report the error of the failed operation, because the user does not know about the multi request that
+        // contains it.
         if let Error::MultiFailed { source, .. } = error {
             return Self::from(*source);
         }
         let text = match &error {
-            // The library's text names its own options instead of ours.
+            // Replace the library's text, which names options of the library instead of ours.
             Error::NoChroot { path, hosts } => {
                 format!("the chroot {path} does not exist on {hosts}: --create-chroot creates it")
             }

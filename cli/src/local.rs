@@ -1,28 +1,29 @@
 //! The per-user store, which commands use if no URL is given.
 //!
-//! It is a `lockkeeper serve` in the background behind a Unix socket. The first command that needs it starts it, as
-//! with gpg-agent and adb, and it exits when idle.
+//! A `lockkeeper serve` process in the background serves this store on a Unix socket. The first command that needs the
+//! server starts it, as with gpg-agent and adb. The server exits when it is idle.
 //!
-//! A user must have only one store on a machine, because two could grant one lock to two holders. Nothing that differs
-//! between a login shell and cron, such as `$XDG_RUNTIME_DIR`, may therefore decide which store is used:
+//! A user must have only one store on a machine, because two stores could grant the same lock to two holders. The
+//! choice of the store must therefore not depend on anything that differs between a login shell and cron, such as
+//! `$XDG_RUNTIME_DIR`. The store has these parts:
 //!
 //! - The *data folder* identifies the store: `$XDG_STATE_HOME/lockkeeper/MACHINE`, by default below `~/.local/state`.
-//!   The server locks the store in it, so at most one server runs. `MACHINE` is derived from the machine's id, so
-//!   machines that share a home directory have separate stores.
-//! - The link `socket` in the data folder leads to the server's socket, which is in `$XDG_RUNTIME_DIR` if the starter
-//!   had one, otherwise in the data folder. Clients use only the link, so they also find the next server after systemd
-//!   has removed the runtime folder of a user who logged out.
+//!   The server locks the store in this folder, so at most one server runs. `MACHINE` is derived from the machine's id,
+//!   so machines that share a home directory have separate stores.
+//! - The link `socket` in the data folder leads to the server's socket. The socket is in `$XDG_RUNTIME_DIR` if this
+//!   variable was set when the server was started, and otherwise in the data folder. Clients use only the link, so they
+//!   also find the next server after systemd has removed the runtime folder of a user who logged out.
 //! - The file `start` is locked (`flock`) while a server is being started. The server inherits the lock as its stdin
-//!   and drops it when it listens. Killing a process in between can therefore not make two servers start
-//!   simultaneously. Nothing relies on a stored pid.
+//!   and drops the lock when it listens. Two servers therefore never start simultaneously, even if one of the processes
+//!   that take part in a start is killed. Nothing relies on a stored pid.
 //!
-//! The data folder and the one in `$XDG_RUNTIME_DIR` must belong to the user and be closed to others, otherwise they
-//! are refused ([`folder`]). A client talks only to a server of its own user.
+//! The data folder and the folder in `$XDG_RUNTIME_DIR` must belong to the user and be closed to other users. Otherwise
+//! we refuse to use them ([`folder`]). A client talks only to a server that runs as the same user.
 //!
-//! Each process may be killed at any moment. A killed client's locks are released immediately because the server
-//! watches its process. A killed server's sessions and tokens are in the log, so its clients start the next server and
-//! continue their sessions ([`connector`]). A server started by an older version keeps serving newer clients until it
-//! ends.
+//! Each process may be killed at any moment. If a client is killed, its locks are released immediately, because the
+//! server watches the client's process. If the server is killed, its sessions and tokens are in its log, so the clients
+//! start the next server and continue their sessions ([`connector`]). A server started by an older version keeps
+//! serving newer clients until it ends.
 
 mod command;
 mod connector;
@@ -53,7 +54,7 @@ pub(crate) struct LocalStore {
     folder: Arc<Folder>,
 }
 
-/// The server at the other end of a connection. It is not idle while this exists.
+/// The server at the other end of a connection. While we hold this connection, the server does not exit as idle.
 #[derive(Debug)]
 struct Peer {
     /// `None` if the system does not report it.
@@ -69,7 +70,7 @@ impl Peer {
             std::thread::sleep(limit);
             return true;
         };
-        // A server sends nothing unasked, so readable means closed.
+        // A server sends nothing without a request, so the connection becomes readable only when it is closed.
         let mut end = [PollFd::new(connection, PollFlags::IN)];
         let limit = Timespec {
             tv_sec: limit.as_secs() as i64,
@@ -93,7 +94,7 @@ impl LocalStore {
         format!("lockkeeper+unix://{}", self.folder.link().display())
     }
 
-    /// Connects a client. Starts the server if none runs, now and whenever the client loses it.
+    /// Connects a client. Starts the server if none runs, and again whenever the client loses its server.
     pub(crate) async fn connect(
         &self,
         options: ConnectOptions,
@@ -106,7 +107,7 @@ impl LocalStore {
         let connector = LocalConnector::new(self.clone());
         let opened = Client::open(Arc::new(connector), self.url(), options).await;
         opened.map_err(|error| match error {
-            // The library would advise to serve the socket, which we have done.
+            // The library's message advises the user to serve the socket, which we have already done.
             Error::ConnectFailed {
                 timeout, reason, ..
             } => Failure::Unreachable(format!(
@@ -120,13 +121,14 @@ impl LocalStore {
         })
     }
 
-    /// Waits until a server listens, and returns it. Dropping this does not stop the start.
+    /// Starts the server if none runs, waits until it listens, and returns it. Dropping this future does not stop the
+    /// start.
     async fn started(&self) -> Result<Peer, String> {
         if let Some(peer) = self.peer()? {
             return Ok(peer);
         }
         let (store, (tell, told)) = (self.clone(), tokio::sync::oneshot::channel());
-        // Not `spawn_blocking`, because the runtime would wait for it at shutdown.
+        // Do not use `spawn_blocking`, because the runtime would wait for the thread at shutdown.
         std::thread::Builder::new()
             .name("lockkeeper-start".into())
             .spawn(move || drop(tell.send(store.start())))
@@ -139,7 +141,8 @@ impl LocalStore {
         let start = self.folder.start_lock();
         let is_locked = std::fs::File::open(&start).is_ok_and(|start| start.try_lock().is_err());
         let hint = match is_locked {
-            // A stopped process (SIGSTOP) holds up all others.
+            // Name the file, because a process that is stopped (SIGSTOP) while it holds the lock blocks all other
+            // starts.
             true => format!(
                 "; another process is starting it, which `fuser {}` shows",
                 start.display()
@@ -192,7 +195,8 @@ fn connect(path: &Path) -> io::Result<UnixStream> {
 #[cfg(target_os = "linux")]
 fn peer(stream: UnixStream, path: &Path) -> Result<Peer, String> {
     use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-    // Not rustix's function, which cannot return a server from another pid namespace: its pid is 0 here.
+    // Use nix, because rustix's function cannot return the credentials of a server in another pid namespace, whose pid
+    // is 0 here.
     let credentials = getsockopt(&stream, PeerCredentials)
         .map_err(|error| format!("{}: {error}", path.display()))?;
     let own = rustix::process::geteuid().as_raw();
@@ -209,7 +213,7 @@ fn peer(stream: UnixStream, path: &Path) -> Result<Peer, String> {
     })
 }
 
-/// Trusts the owner and mode of the folders.
+/// Returns the server without a check of its user, because the owner and mode of the folders were checked before.
 #[cfg(not(target_os = "linux"))]
 fn peer(stream: UnixStream, _path: &Path) -> Result<Peer, String> {
     Ok(Peer {

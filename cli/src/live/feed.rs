@@ -1,7 +1,7 @@
 //! [`Feed`]: updates on the locks below a prefix and on the connection to their store.
 //!
-//! After each connection loss, all locks are read again. The view counts as current only from then on, because the
-//! first item of a new [`observe_locks`] is read over the new connection.
+//! After each connection loss, we read all locks again with a new call of [`observe_locks`]. The view counts as current
+//! only after the first item of this call, because that item was read over the new connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::target::Target;
 /// Interval at which we check that the store still answers.
 const BEAT: Duration = Duration::from_secs(2);
 
-/// The store counts as silent after this time without an answer.
+/// Time without an answer after which the store counts as silent.
 pub(crate) const SILENCE: Duration = Duration::from_secs(6);
 
 const PAUSE: Duration = Duration::from_secs(1);
@@ -37,10 +37,11 @@ pub(crate) enum News {
     Lost(Option<String>),
 }
 
-/// The locks below a prefix. The client is replaced if the store is replaced by a new one. Clones share the feed.
+/// The locks below a prefix. If a new store replaces the current one, a new client replaces the feed's client. Clones
+/// share the client.
 #[derive(Clone)]
 pub(crate) struct Feed {
-    /// How to reach the replacement. `None` if the store cannot be replaced.
+    /// How to connect to a new store that has replaced the current one. `None` if the store cannot be replaced.
     target: Option<Target>,
     client: Arc<Mutex<Client>>,
     prefix: LockPrefix,
@@ -78,8 +79,8 @@ impl Feed {
                 error => Some(escaped(&error.to_string())),
             };
             tell(&to, News::Lost(why)).await;
-            // A client works with one store only, because tokens of different stores do not compare. A person who
-            // watches a URL wants to see whichever store is there now.
+            // A client works with one store only, because the tokens of different stores cannot be compared. A person
+            // who watches a URL wants to see the store that is there now, so we connect a new client.
             if matches!(error, Error::StoreChanged { .. })
                 && let Some(target) = &self.target
                 && let Ok(other) = target.connect().await
@@ -117,7 +118,8 @@ impl Feed {
             let mut all = true;
             loop {
                 tokio::select! {
-                    // Check the state first, so that no change read before a loss is reported after it.
+                    // Check the state first, so that a change that was read before a connection loss is not reported
+                    // after the loss.
                     biased;
                     state = states.next() => {
                         state.ok_or_else(expired)?;
@@ -136,7 +138,7 @@ impl Feed {
     }
 }
 
-/// Asks the store for a sign of life periodically, because a silent connection may be dead.
+/// Sends a request to the store periodically and reports the answers, because a silent connection may be dead.
 async fn listen<T: From<News>>(session: &Session, to: &Sender<T>) {
     loop {
         if session.exists(&ZnodePath::root()).await.is_ok() {
@@ -146,7 +148,7 @@ async fn listen<T: From<News>>(session: &Session, to: &Sender<T>) {
     }
 }
 
-/// Sends an update. The receiver may be gone because the command is ending.
+/// Sends an update. Ignores an error, which means that the command is ending and the receiver is gone.
 async fn tell<T: From<News>>(to: &Sender<T>, news: News) {
     let _ = to.send(news.into()).await;
 }

@@ -9,7 +9,8 @@ use lockkeeper::{
 
 pub(crate) const NOW_MS: i64 = 1_800_000_000_000;
 
-/// A lock and its queue as the library reads them, because only the library can construct them.
+/// Returns a lock and its queue, as read from a store in memory. Tests modify copies of them, because only the library
+/// can construct new ones.
 pub(crate) fn sample() -> &'static (LockInfo, LockQueue) {
     static SAMPLE: OnceLock<(LockInfo, LockQueue)> = OnceLock::new();
     SAMPLE.get_or_init(|| {
@@ -37,7 +38,7 @@ pub(crate) fn token(number: i64) -> FencingToken {
     FencingToken::from_i64(number).unwrap()
 }
 
-/// A lock with one holder, which has held it for this many seconds and expects to hold it for 30 s.
+/// Returns a lock with one holder. The holder has held the lock for `held_s` seconds and expects to hold it for 30 s.
 pub(crate) fn lock(name: &str, number: i64, held_s: i64, waiters: usize) -> LockInfo {
     let mut lock = sample().0.clone();
     lock.path = path(name);
@@ -47,7 +48,7 @@ pub(crate) fn lock(name: &str, number: i64, held_s: i64, waiters: usize) -> Lock
     holder.fencing_token = token(number);
     // The real session id has random digits, which number filters might match.
     holder.owner = SessionId(0x1_0000_0000_0000);
-    // It waited for a minute, which must not count as hold time.
+    // The holder waited for a minute before the grant. This minute must not count as hold time.
     holder.joined_at_ms = NOW_MS - (held_s + 60) * 1_000;
     holder.granted_at_ms = Some(NOW_MS - held_s * 1_000);
     let metadata = holder.metadata.as_mut().unwrap();

@@ -9,11 +9,11 @@ use crate::locks::names::lock_name;
 pub(crate) enum Sort {
     /// By path, as in `lockkeeper locks`.
     Name,
-    /// Longest first.
+    /// By hold time, longest first.
     Held,
-    /// Most first.
+    /// By number of waiters, largest first.
     Waiters,
-    /// Most overdue first, then by due time.
+    /// By due time, so that the most overdue holder is first.
     Overdue,
 }
 
@@ -30,10 +30,10 @@ impl Sort {
     }
 }
 
-/// Rank offset of holders without a known grant time. They are last, in queue order.
+/// Rank offset of holders without a known grant time, so that they are last, in queue order.
 const QUEUED: i64 = 1 << 62;
 
-/// Returns the grant time that a rank contains, if known.
+/// Returns the grant time that a rank contains, or `None` if the grant time is not known.
 pub(crate) fn granted_at(rank: i64) -> Option<i64> {
     (rank < QUEUED).then_some(rank)
 }
@@ -47,7 +47,8 @@ pub(crate) fn rank(sort: Sort, lock: &LockInfo, holder: Option<&QueueEntry>) -> 
             Some(granted) => granted,
             None => QUEUED.saturating_add(holder.joined_at_ms),
         },
-        // The due time gives the same order as the excess, but does not change over time.
+        // Use the due time as the rank, because it gives the same order as the overdue time but does not change over
+        // time.
         (Sort::Overdue, Some(holder)) => holder.due_at_ms().unwrap_or(i64::MAX),
     }
 }

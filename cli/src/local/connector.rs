@@ -1,5 +1,5 @@
-//! [`LocalConnector`]: starts the server whenever it is missing, so that clients keep their locks if it is killed or
-//! ends at a logout.
+//! [`LocalConnector`]: starts the server whenever none runs. Clients therefore keep their locks if the server is killed
+//! or ends at a logout.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,11 +12,11 @@ use lockkeeper_store::{
 
 use super::{LocalStore, Peer};
 
-/// Delay before a waiting client looks for the server again. Each failed start doubles it.
+/// Delay before a waiting client looks for the server again. Each failed start doubles the delay.
 const RETRY: Duration = Duration::from_millis(200);
 const LONGEST_RETRY: Duration = Duration::from_secs(2);
 
-/// Delay after the server has ended.
+/// Delay before we look for the next server after a server has ended.
 const SHORTEST_RETRY: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
@@ -38,11 +38,12 @@ impl Connector for LocalConnector {
         Box::pin(async move {
             let url = store.url();
             let missing = async {
-                // The server may be killed while the client connects, so keep looking. Until the client has its own
-                // connection, we hold one so that the server does not exit as idle.
+                // The server may be killed while the client connects, so keep looking for a server. Until the client
+                // has its own connection, we hold one so that the server does not exit as idle.
                 let (mut kept, mut pause) = (None::<Peer>, RETRY);
                 loop {
-                    // A server that hangs leaves every connection in its queue, so open no second one.
+                    // A server that hangs accepts no connections and leaves them in its queue. Open no second
+                    // connection while the first one is open.
                     if kept
                         .as_ref()
                         .is_none_or(|kept| kept.ended_within(Duration::ZERO))
@@ -57,7 +58,7 @@ impl Connector for LocalConnector {
                 opened = connect_with(&url, options) => opened?,
                 () = missing => unreachable!("it never ends"),
             };
-            // From here on only the session's backend is used. The outer client replaces this one.
+            // From here on, only the backend of this client's session is used, by the outer client.
             let session = client.current_session();
             spawn_detached(keep(store, session.states(), session.status().clone()));
             Ok(session.backend().clone())
@@ -94,8 +95,8 @@ fn restart(store: &LocalStore, status: &SessionStatus, is_restarting: &AtomicBoo
     let (mut kept, mut pause) = (None::<Peer>, RETRY);
     loop {
         while status.state() == SessionState::Suspended {
-            // The server is not idle while this connection is held. If it cannot accept, the connection ends
-            // immediately.
+            // While we hold this connection, the server does not exit as idle. A connection that the server cannot
+            // accept ends immediately.
             if kept.as_ref().is_some_and(|kept| !kept.ended_within(RETRY)) {
                 continue;
             }
@@ -105,7 +106,8 @@ fn restart(store: &LocalStore, status: &SessionStatus, is_restarting: &AtomicBoo
                 _ => store.start().ok(),
             };
             pause = pause_after(&kept, pause);
-            // The cause of a failed start, such as a full disk, may pass. The session reports when it is too late.
+            // Try again after a failed start, because its cause, such as a full disk, may pass. The loop ends when the
+            // session has expired.
             if kept.is_none() {
                 std::thread::sleep(pause);
             }

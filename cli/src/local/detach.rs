@@ -19,10 +19,11 @@ const KEPT: [&str; 5] = [
 
 /// Runs this program with these arguments in the background, with the current stdin, stdout and stderr.
 pub(crate) fn detach(arguments: &[OsString]) -> Result<(), Failure> {
-    // Do this before we open any file. Otherwise the server would keep the caller's files open, such as the lock of a
-    // shell script or a pipe whose reader waits for its end.
+    // Close the files of the caller, which the server would otherwise keep open, such as the lock of a shell script or
+    // a pipe whose reader waits for its end. Do this before we open any file of our own.
     close_inherited();
-    // Detaches from the client's process group and terminal. Fails for a group leader, which no client starts.
+    // Detach from the client's process group and terminal. This fails only if we are a group leader, and no client
+    // starts us as one.
     let _ = rustix::process::setsid();
     let kept = KEPT.map(|name| Some((name, std::env::var_os(name)?)));
     let mut command = Command::new(executable::listed()?);

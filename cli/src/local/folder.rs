@@ -1,7 +1,7 @@
 //! [`Folder`]: the paths of the per-user store, checked for owner and mode.
 //!
-//! Only the user may write there, because a program that can replace the store, its lock or the socket link decides
-//! who holds a lock.
+//! Only the user may write to these folders, because a program that can replace the store, its lock or the socket link
+//! decides who holds a lock.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, Metadata};
@@ -31,7 +31,8 @@ impl Folder {
             ));
         }
         let path = state.join("lockkeeper").join(machine());
-        // Check first, so that root with another user's environment leaves no folders of its own there.
+        // Check before we create any folder. Otherwise root with another user's environment would leave folders there
+        // that belong to root.
         check_above(&path)?;
         for folder in [&state, &state.join("lockkeeper"), &path] {
             create(folder).map_err(|why| {
@@ -84,11 +85,11 @@ impl Folder {
         self.path.join("server.log")
     }
 
-    /// Returns the possible places of the socket, best first. Not cached, because the folder in `$XDG_RUNTIME_DIR` may
-    /// be deleted at logout while a command still runs.
+    /// Returns the possible paths of the socket, best first. The paths are not cached, because the folder in
+    /// `$XDG_RUNTIME_DIR` may be deleted at logout while a command still runs.
     pub(super) fn sockets(&self) -> Vec<PathBuf> {
         let runtime = env("XDG_RUNTIME_DIR").and_then(runtime).map(|runtime| {
-            // Named after the data folder, because a different XDG_STATE_HOME means a different store.
+            // Name the socket after the data folder, because a different XDG_STATE_HOME means a different store.
             let name = &hash(self.path.as_os_str().as_bytes())[..16];
             runtime.join(format!("{name}.sock"))
         });
@@ -149,9 +150,9 @@ fn hash(bytes: &[u8]) -> String {
     digits.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the socket folder in `$XDG_RUNTIME_DIR`. Returns `None` if that is missing (for example after a logout),
-/// belongs to another user, or is open to others. The socket is in the data folder then, where clients find it as
-/// well.
+/// Returns our socket folder in `$XDG_RUNTIME_DIR`. Returns `None` if the runtime folder is missing (for example after
+/// a logout), belongs to another user, or is open to other users. In these cases, the socket is in the data folder.
+/// Clients find the socket through its link in the data folder, wherever it is.
 fn runtime(variable: OsString) -> Option<PathBuf> {
     let runtime = PathBuf::from(variable);
     if !runtime.is_absolute() || check_private(&runtime).is_err() {
@@ -168,7 +169,7 @@ fn create(folder: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Permissions of users other than the owner.
+/// Mode bits with the permissions of users other than the owner.
 const OTHERS: u32 = 0o077;
 
 /// Checks that a folder belongs to this user and is closed to others.
@@ -197,8 +198,8 @@ fn check_owner(folder: &Path, found: &Metadata) -> Result<(), String> {
     ))
 }
 
-/// Checks the folders above the data folder. The nearest existing one must be this user's, and none may be
-/// world-writable, because anybody could then replace the folders below.
+/// Checks the folders above the data folder. The nearest existing folder must belong to this user. None of the folders
+/// above it may be world-writable, because any user could then replace the folders below.
 fn check_above(folder: &Path) -> Result<(), String> {
     let mut existing = folder
         .ancestors()

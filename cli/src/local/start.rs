@@ -10,12 +10,13 @@ use std::process::{Command, Stdio};
 use super::{LocalStore, Peer, peer_at};
 use crate::executable;
 
-/// Attempts to start a server that ends immediately without an error, which means that it was killed.
+/// Number of attempts to start the server. We only try again if the server ends immediately without an error, which
+/// means that it was killed.
 const ATTEMPTS: usize = 10;
 
 impl LocalStore {
-    /// Starts the server unless one listens, and blocks until one does. The error is a message for the user with the
-    /// server's own reason.
+    /// Starts the server unless it already listens, and blocks until it listens. The error is a message for the user
+    /// that contains the server's own reason.
     pub(super) fn start(&self) -> Result<Peer, String> {
         for _ in 0..ATTEMPTS {
             let lock = self.lock_start()?;
@@ -37,8 +38,8 @@ impl LocalStore {
         ))
     }
 
-    /// Waits until no other process is starting the server. The lock ends with the last process that has the file
-    /// open.
+    /// Waits until no other process is starting the server, and takes the lock for starting it. The lock is released
+    /// when the last process that has the file open closes the file or ends.
     fn lock_start(&self) -> Result<File, String> {
         let path = self.folder.start_lock();
         let lock = || {
@@ -55,7 +56,8 @@ impl LocalStore {
         lock().map_err(|error| format!("{} cannot be locked: {error}", path.display()))
     }
 
-    /// Looks for a server whose link is lost, and restores the link if there is one.
+    /// Looks for a server that listens although the link to its socket is lost, and restores the link. Returns `false`
+    /// if there is no such server.
     fn find_server(&self) -> Result<bool, String> {
         for socket in self.folder.sockets() {
             if peer_at(&socket)?.is_some() {
@@ -100,7 +102,8 @@ impl LocalStore {
         let what = format!("{}: ", executable.display());
         let mut child = command.spawn().map_err(|error| failed(&what, &error))?;
         let stdout = child.stdout.take().expect("it is a pipe");
-        // It ends as soon as it has started the server. The wait fails if SIGCHLD is ignored, which does no harm.
+        // The child ends as soon as it has started the server. Ignore an error, because this wait fails if SIGCHLD is
+        // ignored.
         let _ = child.wait();
         let mut line = String::new();
         let read = BufReader::new(stdout).read_line(&mut line);
@@ -129,7 +132,8 @@ impl LocalStore {
             "--open-timeout=1m",
             "--tick=1s",
             "--max-session-timeout=10m",
-            // Keep it small, and idle without load, because it runs on the user's machine as a guest.
+            // Use few resources, and none while the server is idle, because it runs in the background on the user's
+            // machine.
             "--threads=1",
             "--busy-poll=0",
             "--max-memory=256M",
@@ -141,16 +145,16 @@ impl LocalStore {
     }
 }
 
-/// The servers' log, and its length when the current server was started.
+/// The log of all servers, and its length in bytes when the current server was started.
 struct Log {
     path: PathBuf,
     start: u64,
 }
 
-/// Size from which on a log is replaced.
+/// Maximum size of the log, in bytes. A longer log is renamed when the next server starts.
 const MAX_LOG: u64 = 1 << 20;
 
-/// Longest part of the log that is searched for a reason.
+/// Limit, in bytes, of the part of the log that is searched for a reason.
 const MAX_REASON: u64 = 64 << 10;
 
 impl Log {
