@@ -140,8 +140,8 @@ impl Run {
         self.front_of(GUARDIAN)
     }
 
-    /// Like `front`, with another hidden subcommand for the guardian. It parses the same arguments as
-    /// this process.
+    /// Like `front`, but starts the guardian with the hidden subcommand `guardian`, which parses the same arguments as
+    /// the subcommand of this process.
     pub(crate) fn front_of(self, guardian: &str) -> ExitCode {
         let checked = self.goal().and_then(|_| self.target.explain());
         let checked = checked.and_then(|()| self.target.check());

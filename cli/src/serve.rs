@@ -90,7 +90,8 @@ fn planned(given: &ArgMatches) -> Result<(Config, Plan, FileWatch), String> {
     if plan.watched.is_empty() {
         return Ok((config, plan, files));
     }
-    // Read again after the first look at the files. Otherwise a change in between would go unnoticed.
+    // Read the options again after the files were first observed. Otherwise a change between the two would go
+    // unnoticed.
     let (config, plan) = read()?;
     Ok((config, plan, files))
 }
@@ -108,7 +109,7 @@ fn serve(
         .thread_name("lockkeeper-serve")
         .enable_all()
         .build()?;
-    // Start before opening the store, which may take long, so that probes see a starting server.
+    // Start the metrics before opening the store, which may take long, so that probes see a starting server.
     let health = ServerHealth::default();
     let metrics = Metrics::start(plan, &health)?;
     let dashboard = plan.dashboard.as_ref().map(DashboardPlan::open);
@@ -128,10 +129,10 @@ fn serve(
     }
     drop(writer);
     ended?;
-    // Stop these after the drain, so that it is visible in them.
+    // Drop these after the drain, so that metrics and health probes show the drain.
     drop(life);
     drop(metrics);
-    // Drops the server tasks' handles of the store, so its log is closed before we say so.
+    // Drop the handles of the store in the server tasks, so that the log is closed before we say so.
     drop(runtime);
     info!("drained, the store is closed in order");
     Ok(())
@@ -182,7 +183,7 @@ impl Life<'_> {
                 std::process::exit(0)
             }
         };
-        // Queued before the server listens, so that it precedes the records of clients.
+        // Queue this record before the server listens, so that it precedes the records of clients.
         self.note(AuditEvent::ServerStart);
         let (server, control) = match self.start(&store).await {
             Ok(started) => started,
@@ -201,7 +202,7 @@ impl Life<'_> {
         self.health.started(server.monitor());
         ready(&server, self.plan, self.metrics, dashboard.as_ref());
         watchdog::start(self.health.clone());
-        // After the line on stdout, because the audit log may be on stdout as well.
+        // Start the audit log after the line on stdout, because the audit log may also write to stdout.
         if let Some((audit, output)) = self.audit.as_ref().zip(output) {
             *writer = Some(audit.begin(output)?);
         }
@@ -215,7 +216,8 @@ impl Life<'_> {
             if let Some(server) = Arc::into_inner(server) {
                 server.shutdown().await;
             }
-            // A store that failed during the drain must not be reported as closed in order.
+            // Check this after the shutdown. A store that failed during the drain must not be reported as closed in
+            // order.
             let failure = tokio::select! {
                 biased;
                 failure = store.failed() => Some(failure),
@@ -266,7 +268,7 @@ impl Life<'_> {
         outcome
     }
 
-    /// Serves until there is a reason to stop, and returns it. The error is a failure of the store.
+    /// Serves until there is a reason to stop, and returns this reason. The error is a failure of the store.
     async fn run(
         &self,
         server: &Arc<Server>,
@@ -278,15 +280,15 @@ impl Life<'_> {
     ) -> Result<StopReason, Box<dyn Error>> {
         let mut limit = DrainLimit::default();
         let mut unused = Box::pin(unused(server, self.plan));
-        // Polled in the loop, because the store opens no session before the pause after a crash is over. The sessions
-        // end with this function, since they would keep the store open.
+        // Poll this in the loop and do not wait for it here. After a crash, the store opens no session for some time.
+        // The sessions must end with this function, because they would keep the store open.
         let starting = async {
             let backups = start_backups(self.plan, store, self.metrics).await;
             let locks = follow_locks(self.plan, dashboard, store, server, self.metrics);
             (backups, locks.await)
         };
         let (mut starting, mut started) = (Box::pin(starting), None);
-        // It arrived before there was a server, after the files may have been read.
+        // Reload if a SIGHUP arrived before there was a server, because the files may have been read before the signal.
         if signals.take_hang_up() {
             let _ = self.reload(server, &mut files, "SIGHUP", None);
         }
@@ -300,7 +302,8 @@ impl Life<'_> {
                 failure = store.failed() => return Err(failure.into()),
                 why = &mut unused => break StopReason::Other(why),
                 both = &mut starting, if started.is_none() => started = Some(both),
-                // The last session is the server's own, for which a drain would wait.
+                // The last session is the server's own, which follows the locks. End it, because a drain would wait for
+                // it.
                 () = server.drained_to(1), if matches!(started, Some((_, Some(_)))) => {
                     started = started.map(|(backups, _)| (backups, None));
                 }
@@ -332,7 +335,7 @@ impl Life<'_> {
 
 const ADMIN_MODE: u32 = 0o600;
 
-/// Time at which a draining server stops even if clients are left.
+/// Time at which a draining server stops even if clients are left. `None` without a limit.
 #[derive(Default)]
 struct DrainLimit(Option<Instant>);
 
@@ -414,7 +417,8 @@ async fn open(plan: &Plan) -> Result<Store, Box<dyn Error>> {
         let (path, options) = (path.clone(), plan.store.clone());
         let store = tokio::task::spawn_blocking(move || Store::file_with(path, options));
         match store.await? {
-            // An exiting process holds the directory for some milliseconds more, and nothing notifies us.
+            // An exiting process holds the directory for some more milliseconds, and nothing notifies us when it has
+            // ended.
             Err(StoreError::StoreInUse { .. }) if until.is_some_and(|it| Instant::now() < it) => {
                 tokio::time::sleep(OPEN_RETRY).await;
             }
@@ -425,9 +429,9 @@ async fn open(plan: &Plan) -> Result<Store, Box<dyn Error>> {
 
 const OPEN_RETRY: Duration = Duration::from_millis(10);
 
-/// Closes the store by dropping its last handle. This writes the log and marks it as closed in order.
+/// Closes the store by dropping its last handle. This writes the log to the disk and marks the log as closed in order.
 async fn close(store: Store) {
-    // Only a panic could fail it, which ends the process.
+    // An error here is a panic, which ends the process anyway.
     let _ = tokio::task::spawn_blocking(move || drop(store)).await;
 }
 
@@ -479,10 +483,11 @@ fn ready(server: &Server, plan: &Plan, metrics: Option<&Metrics>, dashboard: Opt
         "ready"
     );
     line.push('\n');
-    // After the server listens, because a script or systemd may connect as soon as it sees this.
+    // Print this only after the server listens, because a script or systemd may connect as soon as it reads the line.
     crate::output::announce(&line);
     notify::ready();
-    // Close stdin, which the server does not read. For a local store it is the start lock, which is released here.
+    // Close stdin, which the server does not read. In the server of a per-user store, stdin is the start lock, so this
+    // releases the lock.
     if let Ok(nothing) = std::fs::File::open("/dev/null") {
         let _ = rustix::stdio::dup2_stdin(nothing);
     }

@@ -1,7 +1,8 @@
 //! [`AuditLog`]: writes audit records as JSON lines to a file or stdout, on its own thread.
 //!
-//! The server never waits for it. Records pass through a bounded queue. Those that do not fit or cannot be written are
-//! lost, counted and logged. Once writing succeeds again, a record reports the loss.
+//! The server never waits for the audit log. Records pass through a bounded queue. A record that does not fit into the
+//! queue or cannot be written is lost. Lost records are counted and logged, and once writing succeeds again, a record
+//! reports their number.
 
 mod file;
 mod json;
@@ -19,10 +20,11 @@ use tracing::{error, info};
 pub(super) use self::file::Output;
 use crate::values::AuditPlace;
 
-/// Limit of queued lines in bytes. It covers the delays of a disk, and is less than a server's memory reserve.
+/// Limit of queued lines, in bytes. The queue is large enough for the delays of a disk, and smaller than a server's
+/// memory reserve.
 const MAX_WAITING_BYTES: usize = 2 << 20;
 
-/// How long the end of the process waits for the last lines.
+/// Time for the thread to write the last lines when the process ends.
 const LONGEST_END: Duration = Duration::from_secs(2);
 
 /// Minimum interval between reports that the log cannot be written.
@@ -46,7 +48,7 @@ struct Queue {
 struct State {
     lines: VecDeque<Line>,
     bytes: usize,
-    /// Records dropped since the last one that reported a loss.
+    /// Number of records dropped since a record last reported a loss.
     dropped: u64,
     reopens: bool,
     is_over: bool,
@@ -55,11 +57,11 @@ struct State {
 
 struct Line {
     text: String,
-    /// Number of operations that it reports.
+    /// Number of operations that the line reports.
     count: u64,
 }
 
-/// The thread of an audit log. Dropping it writes the remaining records.
+/// The thread of an audit log. Dropping this writes the remaining records.
 pub(super) struct AuditWriter {
     log: AuditLog,
     thread: Option<JoinHandle<()>>,
@@ -67,7 +69,7 @@ pub(super) struct AuditWriter {
 
 impl AuditSink for AuditLog {
     fn record(&self, record: AuditRecord) {
-        // Format before taking the lock, for which other threads wait.
+        // Format the record before we take the lock, because other threads wait for the lock.
         let line = Line {
             text: json::line(&record),
             count: record.count,
@@ -87,7 +89,7 @@ impl AuditSink for AuditLog {
 }
 
 impl AuditLog {
-    /// Opens the file. Writes nothing before [`begin`](Self::begin). The error is a message for the operator.
+    /// Opens the file. Nothing is written before [`begin`](Self::begin). The error is a message for the operator.
     pub(super) fn open(place: &AuditPlace) -> Result<(Self, Output), String> {
         let output = Output::open(place)?;
         let written = IntCounter::new(
@@ -172,7 +174,7 @@ impl Queue {
             for line in lines {
                 self.put(&mut output, &mut failing, &line);
             }
-            // The lines before it belong to the old file.
+            // Reopen only after these lines are written, because they belong to the old file.
             if reopens {
                 match output.reopen() {
                     Ok(true) => info!("audit log reopened"),
@@ -182,7 +184,7 @@ impl Queue {
                     }
                 }
             }
-            // One last attempt, because no further record will report the loss.
+            // Try a last time to report the losses, because no further record will report them.
             if is_over {
                 self.tell_of_losses(&mut output, &mut failing);
                 return;
@@ -190,7 +192,7 @@ impl Queue {
         }
     }
 
-    /// Writes a line, after a line that reports lost ones if any.
+    /// Writes a line. If records were lost before, first writes a line that reports the loss.
     fn put(&self, output: &mut Output, failing: &mut Failing, line: &Line) {
         self.tell_of_losses(output, failing);
         match output.write(&line.text) {
@@ -250,7 +252,7 @@ impl Drop for AuditWriter {
         let mut state = queue.state.lock();
         state.is_over = true;
         queue.wake.notify_one();
-        // With a limit, because a pipe without a reader must not keep the process from ending.
+        // Limit the wait, because a pipe without a reader must not keep the process from ending.
         let until = Instant::now() + LONGEST_END;
         while !state.has_ended {
             if queue.ended.wait_until(&mut state, until).timed_out() {

@@ -1,7 +1,7 @@
 //! [`Backups`]: the scheduled backups of `--backup-every`, on a separate thread.
 //!
-//! The thread reads the store's directory as `lockkeeper backup` does, so no client waits for it. A failure never ends
-//! the server or the store. It is logged, counted, and tried again.
+//! The thread reads the store's directory as `lockkeeper backup` does, so no client waits for a backup. A failed backup
+//! never ends the server or the store. The failure is logged and counted, and the thread tries again later.
 
 mod folder;
 mod metrics;
@@ -25,17 +25,18 @@ pub(crate) struct BackupPlan {
     pub(crate) keep: usize,
 }
 
-/// Minimum interval, because file names contain seconds.
+/// Shortest interval between backups. Their file names contain the time in seconds, so there can be only one per
+/// second.
 pub(crate) const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Delay after a failure, if the interval is longer.
+/// Delay before the next attempt after a failure, unless the interval between backups is shorter.
 const RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// The thread that makes backups. Dropping this ends the thread without waiting. A backup that the end of the process
-/// interrupts is removed at the next start.
+/// The thread that makes backups. Dropping this ends the thread without waiting for it. If the process ends during a
+/// backup, the unfinished backup is removed at the next start.
 #[derive(Debug)]
 pub(super) struct Backups {
-    /// Dropped to end the thread.
+    /// Sender whose drop ends the thread.
     _stop: Sender<()>,
 }
 
@@ -93,10 +94,10 @@ impl Schedule {
         }
     }
 
-    /// Reports a backup. Returns the delay until the next one.
+    /// Reports a backup that was made. Returns the delay until the next backup.
     fn made(&self, made: &Made) -> Duration {
         let Made { file, summary, .. } = made;
-        // Count first, because an alert on the log line may read the metrics immediately.
+        // Count the backup before logging it, because an alert on the log line may read the metrics immediately.
         self.metrics.made(made);
         info!(
             file = %file.display(),
@@ -108,7 +109,7 @@ impl Schedule {
         if let Err(failure) = &made.kept {
             warn!(reason = failure.text, "old backups stay");
         }
-        // Measured from the end, so that slow backups do not follow each other without a pause.
+        // The interval starts at the end of a backup, so that slow backups do not follow each other without a pause.
         self.every
     }
 
@@ -124,7 +125,7 @@ impl Schedule {
         pause
     }
 
-    /// Sleeps, including time that the machine is suspended. Returns `false` if the server ends.
+    /// Sleeps for this time, in which suspended time of the machine counts. Returns `false` if the server ends.
     fn sleep(&self, pause: Duration) -> bool {
         let clock = Clock::system();
         let start = clock.now();
@@ -139,10 +140,12 @@ impl Schedule {
     }
 }
 
-/// Maximum length of one sleep, because the timer does not advance while the machine is suspended.
+/// Longest single sleep. We look at the clock after each sleep, because the timer does not advance while the machine is
+/// suspended.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 
-/// Returns the delay until the first backup after a start. If any are overdue, a single backup is made immediately.
+/// Returns the delay until the first backup after a start. The delay is zero if a backup is overdue, and we then make a
+/// single backup, even if several are overdue.
 fn until_first(newest: Option<SystemTime>, now: SystemTime, every: Duration) -> Duration {
     let age = newest.map(|newest| now.duration_since(newest).unwrap_or_default());
     age.map_or(Duration::ZERO, |age| every.saturating_sub(age))

@@ -1,7 +1,8 @@
 //! [`Config`]: the options and their sources. The command line overrides `LOCKKEEPER_LOG`, which overrides the
 //! configuration file, which overrides the defaults.
 //!
-//! Options from the file are converted to flags and parsed by the same parser, so both have the same meaning.
+//! Options from the file are converted to flags and parsed by the parser of the command line, so they have the same
+//! meaning.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -64,7 +65,7 @@ impl Config {
             Some(path) => read_file(&command, Path::new(path))?,
             None => Values::new(),
         };
-        // Each source replaces lists as a whole. A `--user` flag does not add to the users in the file.
+        // Each source replaces a list as a whole. For example, a `--user` flag replaces the users in the file.
         let mut all = file.clone();
         all.extend(variable.clone());
         all.extend(flags.clone());
@@ -82,7 +83,7 @@ impl Config {
     }
 }
 
-/// Returns a command that has only the options.
+/// Returns a clap command with only the options of `serve`.
 pub(crate) fn command() -> Command {
     Flags::augment_args(Command::new("serve").no_binary_name(true))
 }
@@ -90,7 +91,7 @@ pub(crate) fn command() -> Command {
 fn parse(command: &Command, values: &Values) -> Result<ArgMatches, clap::Error> {
     let flags = values.iter().flat_map(|(name, values)| {
         values.iter().map(move |value| {
-            // With `=`, so that a value with a leading dash is not taken for a flag.
+            // Use `=`, so that a value with a leading dash is not parsed as a flag.
             let mut flag = OsString::from(format!("--{name}="));
             flag.push(value);
             flag
@@ -146,7 +147,7 @@ fn name_of(argument: &Arg) -> String {
         .to_owned()
 }
 
-/// Returns an error of one option, without clap's decoration.
+/// Returns the reason of an error in one option, without the usage text that clap adds.
 fn reason(error: &clap::Error) -> String {
     use std::error::Error;
     if let Some(source) = error.source() {
@@ -187,7 +188,7 @@ fn read_file(command: &Command, path: &Path) -> Result<Values, String> {
         })?;
         let told = |why| format!("{place}: {name}: {why}");
         let one = flag_values(argument, value.get_ref()).map_err(told)?;
-        // Parse each option separately, so that an error has the line of its key.
+        // Parse each option separately, so that we can report an error at the line of its key.
         let one = Values::from([(name.to_owned(), one)]);
         parse(command, &one).map_err(|error| told(reason(&error)))?;
         values.extend(one);

@@ -1,8 +1,8 @@
 //! The server's side of `lockkeeper admin`: a Unix socket on which the server's own user and root list and end
 //! sessions, drain and reload.
 //!
-//! A client sends one JSON object on a line, and receives one or more. Only the kernel's statement of the client's
-//! user counts.
+//! A client sends one JSON object on a line, and receives one or more JSON objects. We identify the client's user only
+//! by the credentials from the kernel.
 
 use std::io;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) enum Request {
     Kick { session: String },
     /// Closes the connection of a session.
     Disconnect { session: String },
-    /// Opens no more sessions. Stops when all have ended, or after this many milliseconds.
+    /// Stops opening new sessions. The server ends when all sessions have ended, or after this many milliseconds.
     Drain { timeout_ms: Option<u64>, wait: bool },
     /// Opens sessions again.
     Undrain,
@@ -46,7 +46,7 @@ pub(super) enum Task {
         by: String,
         reply: oneshot::Sender<Result<String, String>>,
     },
-    /// A drain has started, with the client's limit if it has set one.
+    /// A drain has started. `timeout` is the client's limit, if the client has set one.
     Drain { timeout: Option<Duration> },
     /// A drain was undone.
     Undrain,
@@ -54,7 +54,7 @@ pub(super) enum Task {
 
 pub(super) struct Control {
     tasks: mpsc::Receiver<Task>,
-    /// Dropped to end the accepting task, which ends the client tasks first.
+    /// Sender whose drop ends the accepting task. That task first ends the client tasks.
     stop: oneshot::Sender<()>,
     accepting: Option<JoinHandle<()>>,
 }
@@ -67,7 +67,7 @@ struct Shared {
     clients: Arc<Semaphore>,
 }
 
-/// Limits on the number of clients, the bytes of a request, and the time for request and reply.
+/// Limits on the number of clients, the size of a request, and the time for a request and its reply.
 const MAX_CLIENTS: usize = 16;
 const MAX_REQUEST_BYTES: u64 = 4 << 10;
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -77,7 +77,7 @@ const LAST_REPLIES: Duration = Duration::from_secs(1);
 
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Interval at which a drain is checked for a waiting client.
+/// Interval at which we check, for a client that waits for a drain, whether the drain was undone.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Control {
@@ -105,7 +105,7 @@ impl Control {
         }
     }
 
-    /// Waits for work. Cancel safe.
+    /// Waits for a request that the main task must execute. Cancel safe.
     pub(super) async fn next(&mut self) -> Task {
         match self.tasks.recv().await {
             Some(task) => task,
@@ -116,7 +116,7 @@ impl Control {
     /// Ends all tasks that hold the server.
     pub(super) async fn stop(self) {
         drop(self.stop);
-        // Otherwise a request for the main task would wait forever.
+        // Drop the queue. Otherwise a client task that waits for the main task would wait forever.
         drop(self.tasks);
         if let Some(accepting) = self.accepting {
             // An error here is a panic, which ends the process anyway.
@@ -139,7 +139,7 @@ async fn accept(socket: SocketListener, shared: Arc<Shared>, mut stopped: onesho
         match accepted {
             Ok(stream) => drop(clients.spawn(serve(stream, shared.clone()))),
             Err(error) => {
-                // Warn only once until an accept succeeds.
+                // Warn only once, until an accept succeeds again.
                 if !failed_before {
                     warn!(%error, "accept failed");
                 }
@@ -147,7 +147,8 @@ async fn accept(socket: SocketListener, shared: Arc<Shared>, mut stopped: onesho
             }
         }
     }
-    // Let pending replies finish, because a drain without sessions ends the server immediately.
+    // Let pending replies finish, because the server may end immediately after this, for example after a drain without
+    // sessions.
     let answered = async { while clients.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(LAST_REPLIES, answered).await;
     clients.shutdown().await;
@@ -184,12 +185,13 @@ async fn serve(mut stream: UnixStream, shared: Arc<Shared>) {
         }
     }
     if matches!(request, Request::Drain { wait: true, .. }) && replies[0].get("error").is_none() {
-        // Without a handle of the server, which would keep it from ending.
+        // The new task has no handle of the server, because such a handle would keep the server from ending.
         tokio::spawn(wait_for_drain(shared.monitor.clone(), stream));
     }
 }
 
-/// Returns the client as shown in the log. Returns it as an error if it is neither the server's user nor root.
+/// Returns a description of the client for the log. Returns the description as an error if the client is neither the
+/// server's user nor root.
 fn admitted(stream: &UnixStream) -> Result<String, String> {
     let Ok(peer) = stream.peer_cred() else {
         return Err("unix:unknown".into());
@@ -278,7 +280,7 @@ impl Shared {
         }
     }
 
-    /// Returns the identities of a session, for the audit log, before it ends.
+    /// Returns the identities of a session for the audit log. Call this before the session ends.
     async fn identities(&self, id: SessionId) -> Vec<String> {
         if self.audit.is_none() {
             return Vec::new();
@@ -376,12 +378,12 @@ async fn wait_for_drain(monitor: ServerMonitor, mut stream: UnixStream) {
             let reply = json!({"error": "the drain was undone"});
             let _ = send(&mut stream, &reply).await;
         }
-        // A client has only one request, so this is the end of its connection.
+        // A client sends only one request, so any read means that the client has closed the connection.
         _ = stream.read_u8() => {}
     }
 }
 
-/// Parses a session id in the form in which lists show it.
+/// Parses a session id as written in lists of sessions.
 fn parsed(text: &str) -> Result<SessionId, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let id = u64::from_str_radix(digits, 16).ok();

@@ -1,4 +1,4 @@
-//! [`Memory`]: divides the process's memory limit.
+//! [`Memory`]: divides the process's memory limit into limits for its parts.
 
 use std::fs;
 use std::path::Path;
@@ -7,16 +7,16 @@ use super::flags::Flags;
 use super::machine_memory;
 use crate::values::Data;
 
-/// The parts of `--max-memory`. The process stays within it even if all parts are full.
+/// The parts of `--max-memory`, in bytes. The process stays within `--max-memory` even if all parts are full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Memory {
-    /// The whole process, in bytes.
+    /// Limit of the whole process.
     pub(crate) total: usize,
     /// Znodes, watches, sessions and identities.
     pub(crate) store: usize,
     /// Unread replies and events of all clients.
     pub(crate) outgoing: usize,
-    /// Unread replies and events of one client. Also limits its largest reply.
+    /// Unread replies and events of one client. This is also the limit of the client's largest reply.
     pub(crate) client: usize,
     /// Incomplete requests.
     pub(crate) unfinished: usize,
@@ -28,18 +28,18 @@ pub(crate) struct Memory {
 
 const MIB: usize = 1 << 20;
 
-/// The process itself: code, threads, the runtime.
+/// Memory of the process without any data, such as code, threads and the runtime.
 const BASE: usize = 24 * MIB;
 
-/// A connection with its buffers once it has been used.
+/// Memory of a connection with its buffers, after some use.
 const CONNECTION: usize = 24 << 10;
 
-/// A reply in addition to the largest znode.
+/// Memory of a reply, in addition to the largest znode.
 const ANSWER: usize = 64 << 10;
 
 const LEAST_STORE: usize = 4 * MIB;
 
-/// The first segment of a log, and the smallest that fits every transaction.
+/// Sizes of the first segment of a log, and of the smallest segment that can contain every transaction.
 const FIRST_SEGMENT: usize = 16 * MIB;
 const LEAST_SEGMENT: usize = 9 * MIB;
 
@@ -47,11 +47,11 @@ const LARGEST_SEGMENT: usize = 64 * MIB;
 
 const LARGEST_LIST: usize = 64 * MIB;
 
-/// Memory needed to build a list of short names, relative to its encoded size.
+/// Memory that is needed to build a list of short names, as a multiple of the encoded size of the list.
 const BUILDING: usize = 5;
 
 impl Memory {
-    /// Divides the limit of the process's memory.
+    /// Divides the memory limit of the process, `--max-memory` or its default.
     ///
     /// # Errors
     /// If the limit is too small for the options. The message contains the minimum.
@@ -59,7 +59,7 @@ impl Memory {
         let total = flags.max_memory.unwrap_or_else(default_total);
         let locks = (total / 16).min(LARGEST_LIST);
         let locks = flags.follows_locks().then_some(locks);
-        // The list exists twice: as shown, and for the comparison with the store.
+        // The list of locks exists twice, once as shown and once for the comparison with the store.
         let lists = 2 * locks.unwrap_or(0);
         let rest = total.saturating_sub(BASE + lists);
         let client = (rest / 32).max(flags.max_frame + ANSWER);
@@ -68,12 +68,13 @@ impl Memory {
         let unfinished = (rest / 32).max(4 * MIB).min(flags.max_unfinished);
         let segment = (rest / 32).clamp(LEAST_SEGMENT, LARGEST_SEGMENT);
         let connections = (rest / 16 / CONNECTION).max(1).min(flags.max_connections());
-        // Events exist twice while they are distributed, and a growing buffer is up to twice as large as its content.
-        // An eighth is reserved for fragmentation.
+        // Events exist twice while they are sent to several clients, and a growing buffer is up to twice as large as
+        // its content. An eighth is reserved for fragmentation.
         let beside = outgoing + outgoing / 2 + 2 * unfinished + BUILDING * client + rest / 8;
         let beside = beside + CONNECTION * connections;
         let is_kept = matches!(flags.data, Data::Folder(_));
-        // A snapshot replays the log into a second copy of the store, and a concurrent backup into a third.
+        // A snapshot replays the log into a second copy of the store. A backup at the same time replays the log into a
+        // third.
         let copies = 2 + usize::from(flags.backup_every.is_some());
         let (log, copies) = if is_kept {
             (2 * segment, copies)
@@ -106,8 +107,9 @@ impl Memory {
     }
 }
 
-/// Returns the default of `--max-memory`. It is three quarters of the control group's limit, because the kernel also
-/// counts sockets and cached files towards it. Without a limit, it is half of the machine's memory.
+/// Returns the default of `--max-memory`. If the control group has a limit, the default is three quarters of this
+/// limit, because the kernel also counts sockets and cached files towards it. Otherwise the default is half of the
+/// machine's memory.
 fn default_total() -> usize {
     let machine = machine_memory::bytes();
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -119,7 +121,7 @@ fn default_total() -> usize {
     usize::try_from(total).unwrap_or(usize::MAX)
 }
 
-/// Returns the smallest memory limit of the process's control groups and their ancestors. `groups` is
+/// Returns the smallest memory limit of the process's control groups and their ancestors. `groups` is the content of
 /// `/proc/self/cgroup`, with lines `0::PATH` for version 2 and `N:CONTROLLERS:PATH` for version 1.
 fn group_limit(mount: &Path, groups: &str) -> Option<u64> {
     let limits = groups.lines().filter_map(|line| {
@@ -136,8 +138,8 @@ fn group_limit(mount: &Path, groups: &str) -> Option<u64> {
     limits.min()
 }
 
-/// Returns the smallest limit in this file of the group and its ancestors. In a container the path may be the host's,
-/// and only the topmost folder exists.
+/// Returns the smallest limit in the files named `file` of a group and its ancestors. Missing files are ignored,
+/// because in a container `path` may be a path on the host, and only the topmost folder exists.
 fn least_upwards(mount: &Path, path: &str, file: &str) -> Option<u64> {
     let path = Path::new(path.trim_start_matches('/'));
     let limits = path.ancestors().filter_map(|group| {
@@ -205,7 +207,7 @@ mod tests {
         }
     }
 
-    /// A control group of 128 MiB is enough without an option.
+    /// The default in a control group of 128 MiB (96 MiB) is enough.
     #[test]
     fn a_small_machine_will_do() {
         let small = flags(&["--max-memory", "96M", "--data", "/tmp"]);

@@ -1,4 +1,4 @@
-//! [`Plan`]: the options, checked against each other and converted to the library's.
+//! [`Plan`]: the options of `serve`, checked against each other and converted to the options of the library.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ pub(crate) struct Plan {
     pub(crate) store: StoreOptions,
     pub(crate) server: ServerOptions,
     pub(crate) tls: Option<TlsFiles>,
-    /// Number of files that connections may have open.
+    /// Maximum number of files that connections may have open.
     pub(crate) open_files: usize,
     pub(crate) threads: usize,
     pub(crate) open_timeout: Option<Duration>,
@@ -36,9 +36,9 @@ pub(crate) struct Plan {
     pub(crate) metrics_address: Option<SocketAddr>,
     pub(crate) backups: Option<BackupPlan>,
     pub(crate) dashboard: Option<DashboardPlan>,
-    /// Required to read the metrics.
+    /// Token that a client must send to read the metrics.
     pub(crate) metrics_token: Option<Token>,
-    /// The options that a reload replaces.
+    /// The access options, which a reload replaces.
     pub(crate) access: AccessOptions,
     pub(crate) audit: Option<AuditPlace>,
     pub(crate) admin_socket: Option<PathBuf>,
@@ -50,7 +50,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Checks the options together. The error is a message for the operator.
+    /// Checks the options, each and in combination. The error is a message for the operator.
     pub(crate) fn of(flags: &Flags) -> Result<Self, String> {
         check_data(&flags.data)?;
         check_listeners(flags)?;
@@ -89,18 +89,20 @@ impl Flags {
         self.max_connections.unwrap_or_else(default)
     }
 
-    /// Returns `true` if the server follows its locks. With `--idle-exit` it does not do so for the metrics, because
-    /// its own client would keep it in use.
+    /// Returns `true` if the server follows its locks, for the dashboard or the metrics. With `--idle-exit`, the server
+    /// does not follow them for the metrics, because the client that follows the locks would count as use of the
+    /// server.
     pub(super) fn follows_locks(&self) -> bool {
         self.dashboard.is_some() || self.metrics_listen.is_some() && self.idle_exit.is_none()
     }
 
-    /// Returns how many files a client may have open: its connection, and the handle to its process.
+    /// Returns how many files a client may have open. These are its connection and, for a client on the Unix socket,
+    /// the handle to the client's process.
     fn files_of_client(&self) -> usize {
         1 + usize::from(self.unix_socket().is_some() && self.watch_processes)
     }
 
-    /// Returns how many files browsers and readers of the metrics may have open.
+    /// Returns how many files the readers of the dashboard and of the metrics may have open.
     fn files_of_pages(&self) -> usize {
         let pages =
             usize::from(self.metrics_listen.is_some()) + usize::from(self.dashboard.is_some());
@@ -149,13 +151,13 @@ fn backups(flags: &Flags) -> Result<Option<BackupPlan>, String> {
     }))
 }
 
-/// Returns the path without links. A missing path is only made absolute.
+/// Returns the path with symbolic links resolved. A missing path is only made absolute.
 fn resolved(path: &Path) -> PathBuf {
     let resolved = path.canonicalize().or_else(|_| std::path::absolute(path));
     resolved.unwrap_or_else(|_| path.to_owned())
 }
 
-/// Refuses a second address of the same kind.
+/// Refuses more than one TCP address and more than one Unix socket.
 fn check_listeners(flags: &Flags) -> Result<(), String> {
     let sockets = flags
         .listen
@@ -173,7 +175,7 @@ fn check_exposure(flags: &Flags) -> Result<(), String> {
     if flags.insecure || flags.require_auth {
         return Ok(());
     }
-    // A client certificate is a proof of identity.
+    // A client certificate proves the client's identity, so an address that requires one is not open.
     let tls = flags.tls_listen.filter(|_| flags.tls_client_ca.is_empty());
     let open = flags.listens().into_iter().chain(tls);
     match open.into_iter().find(|address| !address.ip().is_loopback()) {
@@ -251,7 +253,7 @@ fn store(flags: &Flags, memory: &Memory) -> Result<StoreOptions, String> {
         .reaper_interval(flags.reaper_interval)
         .allow_ttl(flags.allow_ttl)
         .durability(flags.durability.into())
-        // One more for the session that follows the locks.
+        // Add one session for the server's own client, which follows the locks.
         .max_sessions(flags.max_sessions + usize::from(flags.follows_locks()))
         .max_watches_per_session(flags.max_watches_per_session)
         .max_znodes(flags.max_znodes)
@@ -307,8 +309,8 @@ fn server(flags: &Flags, memory: &Memory, tls: Option<&TlsFiles>) -> Result<Serv
             .unix_mode(flags.unix_mode)
             .watch_processes(flags.watch_processes);
     }
-    // Read the files before binding a port, because a bad file is a configuration error (exit code 2) and not a failed
-    // start.
+    // Read the files before binding a port. A bad file is then reported as a configuration error (exit code 2) and not
+    // as a failed start.
     if let Some(files) = tls {
         let certificates = files.read().map_err(|error| error.to_string())?;
         options = options.tls(certificates).tls_listen(files.address);
@@ -417,13 +419,13 @@ impl TlsFiles {
 }
 
 fn threads(flags: &Flags) -> usize {
-    // Half of the cores, because the log has its own thread and local clients need some, too. At most four, because
-    // all requests take the store's single lock.
+    // Use half of the cores, because the log has its own thread and local clients also need some. Use at most four,
+    // because all requests take the store's single lock.
     flags.threads.unwrap_or((cores() / 2).clamp(1, 4))
 }
 
 fn busy_poll(flags: &Flags) -> Duration {
-    // On a single core, polling would keep the client from running whose request we wait for.
+    // On a single core, polling would keep the client from running, and we poll for the client's next request.
     let default = match cores() {
         1 => Duration::ZERO,
         _ => Duration::from_micros(100),
@@ -431,7 +433,7 @@ fn busy_poll(flags: &Flags) -> Duration {
     flags.busy_poll.unwrap_or(default)
 }
 
-/// Returns the number of cores that this process may use, including its control group's limit.
+/// Returns the number of cores that this process may use, limited by its control group.
 fn cores() -> usize {
     available_parallelism().map_or(1, NonZero::get)
 }
@@ -468,8 +470,8 @@ fn warnings(flags: &Flags) -> Vec<String> {
     warnings
 }
 
-/// Describes what would be served, one option per line as in the configuration file, with each value's source.
-/// Password hashes are omitted.
+/// Describes what the server would serve, one option per line as in the configuration file, with the source of each
+/// value. Omits password hashes.
 pub(crate) fn describe(config: &Config, plan: &Plan) -> String {
     let (shortest, longest) = config.flags.session_timeouts();
     let mut text = String::new();

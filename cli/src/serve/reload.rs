@@ -16,7 +16,8 @@ use super::health::ServerHealth;
 use super::plan::Plan;
 use crate::values::Digest;
 
-/// Options that a reload replaces. Files are read again even if their names are unchanged.
+/// Options that a reload replaces. If an option names a file, a reload reads the file again, even if the name is
+/// unchanged.
 const RELOADED: [&str; 5] = [
     "user",
     "super-digest",
@@ -25,13 +26,13 @@ const RELOADED: [&str; 5] = [
     "metrics-token-file",
 ];
 
-/// Further options that a reload replaces, if TLS is served before and after it.
+/// Further options that a reload replaces if the server already serves TLS and the new configuration still does.
 const TLS_RELOADED: [&str; 4] = ["tls-cert", CLIENT_AUTHORITIES, "tls-client-uri", "tls-key"];
 
 const CLIENT_AUTHORITIES: &str = "tls-client-ca";
 
 pub(super) struct Reloader<'a> {
-    /// The command line, which overrides the file each time.
+    /// The command line, which overrides the configuration file at each reload.
     given: &'a ArgMatches,
     current: Mutex<Current>,
     health: ServerHealth,
@@ -80,22 +81,23 @@ impl<'a> Reloader<'a> {
         self.current.lock().watched.clone()
     }
 
-    /// Reloads, and logs the reason `why`. Returns a list of the changes.
+    /// Reloads the configuration, and logs `why` as the reason for the reload. Returns a list of the changes.
     ///
     /// # Errors
-    /// A message for the operator with the position in the file. Nothing has changed then.
+    /// If the configuration is refused, returns a message for the operator with the position in the file, and nothing
+    /// has changed.
     pub(super) fn reload(
         &self,
         server: &Server,
         why: &str,
         by: Option<&str>,
     ) -> Result<String, String> {
-        // Reopen even if the configuration is refused, because logrotate may have renamed the file.
+        // Reopen the audit log even if the configuration is refused, because logrotate may have renamed the log file.
         if let Some(audit) = &self.audit {
             audit.reopen();
         }
         let outcome = self.replace(server);
-        // Count first, because an alert on the log line may read the metrics immediately.
+        // Count the reload before logging it, because an alert on the log line may read the metrics immediately.
         let label = if outcome.is_ok() {
             "success"
         } else {
@@ -124,16 +126,16 @@ impl<'a> Reloader<'a> {
     }
 
     fn replace(&self, server: &Server) -> Result<String, String> {
-        // Read and check everything before replacing anything.
+        // Read and check everything before we replace anything.
         let config = Config::read(self.given)?;
         let plan = Plan::of(&config.flags)?;
-        // An empty list admits everybody. An operator may decide so at a start, which logs a warning, but it must not
-        // result from a truncated file.
+        // An empty list of users admits every client. An operator may choose that at a start, which logs a warning. It
+        // must not result from a truncated file during a reload.
         if config.flags.user.is_empty() && !self.current.lock().users.is_empty() {
             return Err("no user is left, and any name with any password would be accepted: to serve so, restart".into());
         }
         let tls_files = plan.tls.as_ref().filter(|_| server.tls_addr().is_some());
-        // Likewise, every client would be admitted without an authority.
+        // For the same reason, refuse to remove all authorities, because every client would be admitted without one.
         let had_authorities = {
             let current = self.current.lock();
             let mut settings = current.settings.iter();
@@ -148,7 +150,7 @@ impl<'a> Reloader<'a> {
             server.reload_tls(tls).map_err(|error| error.to_string())?;
             changes.push("the certificates were read".to_owned());
         }
-        // From here on nothing fails.
+        // From here on, no step can fail.
         server.reload_access(plan.access);
         self.health.set_token(plan.metrics_token);
         let mut current = self.current.lock();
@@ -162,11 +164,12 @@ impl<'a> Reloader<'a> {
         let named = reloaded.iter().filter(|name| *name != "user");
         changes.extend(named.map(|name| format!("{name} has changed")));
         current.users = config.flags.user;
-        // `--watch-files` itself needs a restart.
+        // A change of `--watch-files` itself needs a restart.
         if !plan.watched.is_empty() {
             current.watched = plan.watched;
         }
-        // The other options keep their old values, with which the next reload compares.
+        // The other options keep their old values here, because they stay in force and the next reload compares with
+        // them.
         current.settings.retain(|it| !is_reloaded(&it.name));
         let settings = config.settings.into_iter();
         current
@@ -197,7 +200,7 @@ fn differing(before: &[Setting], now: &[Setting]) -> Vec<String> {
     names
 }
 
-/// Describes the difference between two lists of users, by name only.
+/// Describes the difference between two lists of users. The text contains only names.
 fn changed_users(before: &[Digest], now: &[Digest]) -> Vec<String> {
     let named = |of: &[Digest]| -> BTreeMap<String, Vec<String>> {
         let mut named = BTreeMap::<_, Vec<_>>::new();

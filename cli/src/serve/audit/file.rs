@@ -17,10 +17,10 @@ pub(in crate::serve) struct Output {
 }
 
 impl Output {
-    /// The error is a message for the operator.
+    /// Opens the file or stdout. The error is a message for the operator.
     pub(super) fn open(place: &AuditPlace) -> Result<Self, String> {
         let (to, path): (Box<dyn Write + Send>, _) = match place {
-            // Not `std::io::Stdout`, which would buffer the part of a line that it could not write.
+            // Do not use `std::io::Stdout`, which would buffer the part of a line that it could not write.
             AuditPlace::Stdout => {
                 let stdout = io::stdout().as_fd().try_clone_to_owned();
                 let told = |error| format!("--audit-log -: {error}");
@@ -30,7 +30,7 @@ impl Output {
                 let file = open(path).map_err(|error| {
                     format!("--audit-log: {} cannot be opened: {error}", path.display())
                 })?;
-                // Absolute, so that it does not depend on the working directory later.
+                // Make the path absolute, so that a later change of the working directory does not matter.
                 let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
                 (Box::new(file), Some(path))
             }
@@ -43,7 +43,7 @@ impl Output {
     }
 
     /// Reopens the path, which may lead to a new file by now. Returns `false` for stdout. After an error, the old file
-    /// stays in use.
+    /// stays open.
     pub(super) fn reopen(&mut self) -> io::Result<bool> {
         let Some(path) = &self.path else {
             return Ok(false);
@@ -53,7 +53,7 @@ impl Output {
         Ok(true)
     }
 
-    /// Writes a line. After an error, a part of it may be written. The next one then starts on a new line.
+    /// Writes a line. An error may leave an incomplete line. The next call then first writes a line break.
     pub(super) fn write(&mut self, line: &str) -> io::Result<()> {
         if self.is_torn {
             self.to.write_all(b"\n")?;

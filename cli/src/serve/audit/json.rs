@@ -7,7 +7,7 @@ use humantime::format_rfc3339_millis;
 use lockkeeper_store::AuditRecord;
 use serde::Serialize;
 
-/// A record in the order of its fields. Empty ones are omitted.
+/// The fields of a record, in the order in which they are written. Empty fields are omitted.
 #[derive(Serialize)]
 struct Line<'a> {
     time: String,
@@ -37,8 +37,8 @@ struct Line<'a> {
     detail: Option<&'a str>,
 }
 
-/// Returns the record and a line break. Line breaks and quotes in its texts are escaped, so no client can forge a
-/// line.
+/// Returns the record as a line with a line break at its end. Line breaks and quotes in the record's texts are escaped,
+/// so no client can forge a line.
 pub(super) fn line(record: &AuditRecord) -> String {
     let line = Line {
         time: rfc3339(record.time),
@@ -56,7 +56,7 @@ pub(super) fn line(record: &AuditRecord) -> String {
         count: Some(record.count).filter(|count| *count != 1),
         detail: record.detail.as_deref(),
     };
-    // Cannot fail, because there are only strings and numbers.
+    // This cannot fail, because all fields are strings and numbers.
     let mut text = serde_json::to_string(&line).unwrap_or_default();
     text.push('\n');
     text

@@ -1,7 +1,7 @@
-//! [`BackupFolder`]: the backups of one store, in a folder that may be shared.
+//! [`BackupFolder`]: the backups of one store, in a folder that may also contain the backups of other stores.
 //!
-//! Each backup is written in a separate work folder and renamed once it is complete and synced, so every file with the
-//! name of a backup is complete. Only files named as backups of this store are ever removed.
+//! Each backup is written in a separate work folder. It is renamed once it is complete and synced, so every file that
+//! has the name of a backup is complete. We only ever remove files whose names are names of this store's backups.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -18,7 +18,7 @@ pub(super) struct BackupFolder {
     path: PathBuf,
     store: String,
     keep: usize,
-    /// Held once the folder has been usable.
+    /// The lock of the work folder. `Some` once the folder has been usable.
     lock: Option<File>,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Made {
     pub(super) file: PathBuf,
     pub(super) summary: Summary,
     pub(super) at: SystemTime,
-    /// Number of this store's backups in the folder, or why older ones could not be removed.
+    /// Number of this store's backups in the folder, or the reason why older backups could not be removed.
     pub(super) kept: Result<usize, Failure>,
 }
 
@@ -37,13 +37,14 @@ pub(super) struct Failure {
     pub(super) text: String,
 }
 
-/// Kind of failure, which is the label of its metric.
+/// Kind of a failure. Its name is the label of the failure's metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
     /// The folder is missing or not writable.
     Folder,
     DiskFull,
-    /// Another server makes backups of the same store there, so one of them serves a copy.
+    /// Another server makes backups of the same store in this folder, so one of the two servers serves a copy of the
+    /// store.
     InUse,
     /// The store's own directory cannot be read.
     Store,
@@ -72,15 +73,16 @@ impl BackupFolder {
         }
     }
 
-    /// Returns the time of this store's newest backup. Ignores times in the future, because the clock has been set
-    /// back since.
+    /// Returns the time of this store's newest backup. Ignores times in the future, which result from a clock that was
+    /// set back after the backup.
     pub(super) fn newest(&mut self, now: SystemTime) -> Result<Option<SystemTime>, Failure> {
         self.claim()?;
         let times = self.names()?.into_iter().map(BackupName::made);
         Ok(times.filter(|made| *made <= now).max())
     }
 
-    /// Makes a backup of the store in `data`, then removes the oldest ones beyond the number to keep.
+    /// Makes a backup of the store in `data`. Then removes this store's oldest backups until the configured number is
+    /// left.
     pub(super) fn make(&mut self, data: &Path) -> Result<Made, Failure> {
         self.claim()?;
         let at = SystemTime::now();
@@ -88,11 +90,11 @@ impl BackupFolder {
         let summary = disk::backup(data, &unfinished).map_err(|error| self.failure(data, error))?;
         let name = BackupName::new(at, summary.zxid);
         let file = self.path.join(name.file(&self.store));
-        // The content is synced already. Only the name is missing.
+        // The content of the file is already synced. Rename the file and sync its name.
         let named =
             fs::rename(&unfinished, &file).and_then(|()| File::open(&self.path)?.sync_all());
         named.map_err(|error| self.io_failure("cannot be written", &error))?;
-        // Prune last, because without the new backup the old ones are all we have.
+        // Remove old backups last, because until the new backup is complete, the old ones are all we have.
         let kept = self.prune(name);
         Ok(Made {
             file,
@@ -102,9 +104,10 @@ impl BackupFolder {
         })
     }
 
-    /// Removes the oldest backups of this store. The newest one is always kept, even if its clock was wrong. A backup
-    /// that is more than twice as large as all newer ones is also kept, because the store may have lost its content
-    /// since. There are only few of these because their sizes at least double.
+    /// Removes the oldest backups of this store. The newest backup is always kept, even if it was made with a wrong
+    /// clock. A backup that is more than twice as large as all newer backups is also kept, because the store may have
+    /// lost its content after that backup. There are only a few such backups, because each one is at least twice as
+    /// large as the next.
     fn prune(&self, newest: BackupName) -> Result<usize, Failure> {
         let mut others = self.names()?;
         others.retain(|name| *name != newest);
@@ -140,7 +143,7 @@ impl BackupFolder {
             let mut names = Vec::new();
             for entry in fs::read_dir(&self.path)? {
                 let entry = entry?;
-                // Skip folders and links with such names.
+                // Skip folders and links that have the name of a backup.
                 if entry.file_type()?.is_file()
                     && let Some(name) = entry.file_name().to_str()
                 {
@@ -156,8 +159,8 @@ impl BackupFolder {
         self.path.join(format!(".lockkeeper-{}", self.store))
     }
 
-    /// Makes sure that only this process makes backups of this store here. The first call removes what a killed server
-    /// has left behind.
+    /// Makes sure that only this process makes backups of this store in this folder. The first call removes the files
+    /// that a killed server has left behind.
     fn claim(&mut self) -> Result<(), Failure> {
         let work_folder = self.work_folder();
         let path = work_folder.join(LOCK);
@@ -166,7 +169,8 @@ impl BackupFolder {
         {
             return Ok(());
         }
-        // Do not create the folder itself. If its disk is not mounted, the backups would fill another one.
+        // Do not create the backup folder itself. If the disk for the backups is not mounted, the backups would fill
+        // another disk.
         match DirBuilder::new().mode(0o700).create(&work_folder) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(self.io_failure("cannot be written", &error));
@@ -176,7 +180,7 @@ impl BackupFolder {
         self.check_owner(&work_folder)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        // In a shared folder, another user could plant a symbolic link.
+        // Do not follow links, because another user could plant a symbolic link in a shared folder.
         let options = options
             .mode(0o600)
             .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
@@ -206,7 +210,7 @@ impl BackupFolder {
         Ok(())
     }
 
-    /// Checks that the path is a folder of this user, because files in it are removed.
+    /// Checks that the path is a folder of this user, because we remove files in this folder.
     fn check_owner(&self, folder: &Path) -> Result<(), Failure> {
         let metadata = fs::symlink_metadata(folder);
         let metadata = metadata.map_err(|error| self.io_failure("cannot be read", &error))?;
@@ -226,7 +230,7 @@ impl BackupFolder {
             _ => Reason::Store,
         };
         let text = match reason {
-            // The library's text is about its own log.
+            // Replace the library's text, which is about a full disk of the store's log.
             Reason::DiskFull => format!("there is no room in {}", self.path.display()),
             Reason::Folder => error.to_string(),
             _ => format!("{} cannot be read: {error}", data.display()),
@@ -246,13 +250,13 @@ impl BackupFolder {
     }
 }
 
-/// Lock file of the work folder. The lock ends with the process.
+/// Name of the lock file in the work folder. The lock ends with the process.
 const LOCK: &str = "lock";
 
-/// A complete backup before its rename.
+/// Name of a complete backup before it is renamed.
 const COMPLETE: &str = "complete";
 
-/// Returns `true` if this open file is the one at the path. It no longer is after a disk was mounted or swapped.
+/// Returns `true` if this open file is still the file at the path. It is another file if a disk was mounted or swapped.
 fn is_at(file: &File, path: &Path) -> bool {
     match (file.metadata(), fs::symlink_metadata(path)) {
         (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) == (there.dev(), there.ino()),
@@ -260,7 +264,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Removes the unfinished work of a killed server. The lock proves that no other server writes there.
+/// Removes the unfinished backup of a killed server. We hold the lock, so no other server writes in the work folder.
 fn remove_unfinished(work_folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(work_folder)? {
         let entry = entry?;
@@ -288,7 +292,7 @@ mod tests {
         let folder = BackupFolder::new(path.clone(), "id".into(), 2);
         let name = |zxid| BackupName::new(SystemTime::UNIX_EPOCH, Zxid(zxid));
         let mut left = Vec::new();
-        // Sizes of the backups. With the last one, the store has content again.
+        // These are the sizes of the backups. At the last one, the store has content again.
         for (zxid, bytes) in (1..).zip([30, 40, 5, 5, 9, 5, 50]) {
             fs::write(path.join(name(zxid).file("id")), vec![0; bytes]).unwrap();
             let kept = folder.prune(name(zxid)).unwrap();

@@ -41,7 +41,7 @@ impl BackupMetrics {
             failures: IntCounterVec::new(failures, &["reason"])?,
         };
         metrics.interval.set(every.as_secs_f64());
-        // Export each label before its first failure.
+        // Export each label before the first failure with it.
         for reason in Reason::ALL {
             metrics.failures.with_label_values(&[reason.name()]);
         }

@@ -7,8 +7,8 @@ use lockkeeper_store::Zxid;
 
 /// `lockkeeper-20261123T014205Z-0000000500000012-STORE.backup`: the time in UTC, the last zxid in hex, and the store's
 /// id.
-///
-/// Names are ordered by zxid first, because zxids only grow. A clock may be set back, and by time the newest backup
+/// Names are ordered by zxid first, because zxids only grow. If they were ordered by time and the clock was set back,
+/// the newest backup could look like the oldest.
 /// could look like the oldest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct BackupName {
@@ -34,7 +34,8 @@ impl BackupName {
             zxid: i64::from_str_radix(zxid, 16).ok()?,
             made: parse_date(date)?,
         };
-        // Only accept our exact spelling, because a file that a person has renamed is theirs.
+        // Accept only the exact spelling that we write, because a file that a person has renamed belongs to that
+        // person.
         (parsed.file(store) == name).then_some(parsed)
     }
 
@@ -48,7 +49,7 @@ impl BackupName {
     }
 }
 
-/// The last second with a four-digit year.
+/// The last second, since 1970, of a year with four digits.
 const LATEST: u64 = 253_402_300_799;
 
 fn date(seconds: u64) -> String {
@@ -57,7 +58,8 @@ fn date(seconds: u64) -> String {
     text.replace(['-', ':'], "")
 }
 
-/// Parses such a time. Accepts other spellings, which the caller detects by formatting the result again.
+/// Parses a time in the format of [`date`]. Also accepts other spellings, which the caller detects by formatting the
+/// result again.
 fn parse_date(text: &str) -> Option<u64> {
     if text.len() != "20261123T014205Z".len() || !text.is_ascii() {
         return None;
@@ -143,7 +145,7 @@ mod tests {
 
     #[test]
     fn the_order_is_that_of_the_content() {
-        // The clock was set back between them.
+        // The clock was set back between the first and the second backup.
         assert!(at(2_000_000_000, 1) < at(1_000_000_000, 2));
         assert!(at(1, 1) < at(2, 1));
     }
