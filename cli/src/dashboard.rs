@@ -1,8 +1,8 @@
 //! `lockkeeper dashboard`: a live view of a store's locks in the browser.
 //!
-//! One [feed](crate::live::Feed) updates a [`board::Board`]. Each viewer has a stream of the part that its page shows.
-//! The dashboard never writes to the store unless a user revokes a lock, which must be enabled and needs a
-//! [token](crate::http::token::Token).
+//! One [feed](crate::live::Feed) updates a [`board::Board`]. Each viewer has an event stream with the part of the board
+//! that the viewer's page shows. The dashboard writes to the store only when a user revokes a lock. Revocation must be
+//! enabled and needs a [token](crate::http::token::Token).
 
 mod access;
 mod board;
@@ -60,7 +60,7 @@ pub(crate) struct Dashboard {
     target: Target,
 }
 
-/// Log level: the command's own lines, and warnings.
+/// Default log level. It includes this command's own lines, and warnings of other parts.
 const LOG: &str = "warn,lockkeeper_dashboard=info";
 
 /// Memory limit of the list of locks, in bytes.
@@ -111,8 +111,8 @@ impl Dashboard {
         })
     }
 
-    /// Returns the URL for the user. A generated token is in its fragment, which browsers do not send. A token from a
-    /// file is left out because the user has it already.
+    /// Returns the URL for the user. A generated token is in the fragment of the URL, which browsers do not send. A
+    /// token from a file is left out, because the user already has it.
     fn url(&self, port: &HttpPort, access: &Access) -> String {
         let address = port.address();
         let host = match (self.hosts.first(), address.ip().is_unspecified()) {
@@ -141,14 +141,15 @@ fn serve(
     })
 }
 
-/// The locks of the store in this process, limited to those that a client without an identity may read.
+/// The locks of the store in this process, as seen by a client without an identity. Locks that such a client may not
+/// read are missing.
 pub(crate) struct OwnLocks(Arc<Shared>);
 
 impl OwnLocks {
-    /// Reads nothing yet. Adds metrics of the locks to the registry.
+    /// Does not start to read the locks. Adds metrics of the locks to the registry.
     ///
     /// # Errors
-    /// If the registry already has them.
+    /// If the registry already has such metrics.
     pub(crate) fn new(
         client: Client,
         max_bytes: usize,

@@ -1,8 +1,8 @@
 //! [`Access`]: decides which requests are answered. Does no I/O.
 //!
-//! Any web page can make the user's browser send requests to the dashboard. Requests from other sites are refused by
-//! the headers that browsers add. A foreign name that resolves to this machine (DNS rebinding) is refused by its
-//! `Host` header.
+//! Any web page can make the user's browser send requests to the dashboard. We refuse requests from other sites, which
+//! we recognize by the headers that browsers add. An attacker can also make a foreign name resolve to this machine (DNS
+//! rebinding). We refuse such requests because their `Host` header contains the foreign name.
 
 use std::net::IpAddr;
 
@@ -19,10 +19,10 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Access {
     pub(crate) token: Option<Token>,
-    /// Reading needs the token as well, because other machines can reach the address.
+    /// True if reading also needs the token, because other machines can reach the address.
     pub(crate) is_private: bool,
     pub(crate) allows_revoke: bool,
-    /// Names of the dashboard, in addition to addresses and `localhost`.
+    /// Names under which browsers reach the dashboard, in addition to addresses and `localhost`.
     pub(crate) hosts: Vec<String>,
 }
 
@@ -47,7 +47,7 @@ impl Access {
 
     /// Checks that a request is from the dashboard's own page and that its sender is authorized.
     pub(super) fn check(&self, head: &Parts, aim: Aim) -> Result<(), Refusal> {
-        // Other sites may link to the page.
+        // Allow this from any site, because other sites may link to the page.
         if aim == Aim::Page {
             return Ok(());
         }
@@ -80,7 +80,7 @@ impl Access {
         let is_own = |authority: &Authority| {
             let name = authority.host();
             let literal = name.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
-            // Literal addresses are safe, because DNS rebinding needs a name.
+            // An address is safe, because DNS rebinding needs a name.
             !authority.as_str().contains('@')
                 && (literal.unwrap_or(name).parse::<IpAddr>().is_ok()
                     || name.eq_ignore_ascii_case("localhost")
@@ -92,7 +92,7 @@ impl Access {
     }
 
     fn is_proved(&self, headers: &HeaderMap) -> bool {
-        // Passwords do not count, because a browser would add them to requests from other sites.
+        // Do not accept passwords, because a browser would add them to requests from other sites.
         self.token
             .as_ref()
             .is_some_and(|token| token.is_bearer(headers))
@@ -108,7 +108,7 @@ fn is_same_site(headers: &HeaderMap, host: &str) -> bool {
     };
     let origin = match only(headers, &ORIGIN) {
         Some(None) => true,
-        // TLS may have ended at a proxy, so both schemes are accepted.
+        // Accept both schemes, because a proxy may have terminated TLS.
         Some(Some(origin)) => {
             let own = ["http://", "https://"].into_iter();
             own.filter_map(|scheme| origin.strip_prefix(scheme))
@@ -119,7 +119,8 @@ fn is_same_site(headers: &HeaderMap, host: &str) -> bool {
     site && origin
 }
 
-/// Returns the value of a header, or `None` if it occurs more than once or is not text.
+/// Returns the value of a header, or `Some(None)` if the header is missing. Returns `None` if the header occurs more
+/// than once or is not text.
 fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<Option<&'a str>> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {

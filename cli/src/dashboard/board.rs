@@ -1,7 +1,8 @@
-//! [`Board`]: everything the dashboard knows of a store. A [`Window`] is the part that one viewer sees. Does no I/O.
+//! [`Board`]: everything that the dashboard knows about a store. A [`Window`] is the part that one viewer sees. Does no
+//! I/O.
 //!
-//! Each sort order is a search tree, so a change costs O(log n). A window costs the locks that it skips and shows.
-//! With a filter, it also searches the text of every lock.
+//! Each sort order is a search tree, so a change costs O(log n). The cost of a window grows with the number of locks
+//! that it skips and shows. With a filter, we also search the text of every lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,13 +18,13 @@ use crate::locks::{LEADER_DATA, json, leader_data};
 
 pub(super) const MAX_ROWS: usize = 200;
 
-/// Number of holders that a lock's row contains.
+/// Maximum number of holders in the row of a lock.
 const MAX_HOLDERS: usize = 3;
 
-/// Limit of each text written by clients, in bytes.
+/// Limit, in bytes, of each text that a client has written.
 const MAX_TEXT: usize = 1 << 10;
 
-/// Limit of the searchable text of a lock, in bytes, because a semaphore can have many holders.
+/// Limit, in bytes, of the searchable text of a lock. A semaphore can have many holders, each with its own text.
 const MAX_SEARCHED: usize = 4 << 10;
 
 /// Approximate size of a lock without its texts, in bytes.
@@ -34,24 +35,24 @@ const LOCK_BYTES: usize = 1 << 10;
 pub(super) struct Cursor {
     pub(super) sort: Sort,
     pub(super) reverse: bool,
-    /// In lower case.
+    /// Text that a lock must contain, in lower case.
     pub(super) filter: String,
     pub(super) offset: usize,
     pub(super) limit: usize,
 }
 
-/// A lock, with the details of its holders that a list shows.
+/// A lock, with those details of its holders that the list shows.
 #[derive(Debug)]
 pub(super) struct Row {
     lock: LockInfo,
     holder_count: usize,
-    /// In lower case.
+    /// The text that filters search, in lower case.
     searched: String,
     ranks: [i64; Sort::ALL.len()],
     bytes: usize,
 }
 
-/// A part of the locks, with totals of all.
+/// A part of the list of locks, with totals of all locks.
 #[derive(Debug)]
 pub(super) struct Window {
     locks: usize,
@@ -69,13 +70,13 @@ pub(super) struct Window {
 pub(super) struct Figures {
     pub(super) held: usize,
     pub(super) waiters: usize,
-    /// Since the board was created.
+    /// Number of hand-overs since the board was created.
     pub(super) hand_overs: u64,
-    /// Time since the oldest known grant, or 0.
+    /// Time since the oldest known grant, in milliseconds, or 0 if there is none.
     pub(super) oldest_hold_ms: u64,
 }
 
-/// State of the connection to the store, in the terms of the web interface.
+/// State of the connection to the store, with the names that the web interface uses.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct StoreState {
     pub(super) state: &'static str,
@@ -85,15 +86,15 @@ pub(super) struct StoreState {
 #[derive(Debug)]
 pub(super) struct Board {
     locks: BTreeMap<ZnodePath, Arc<Row>>,
-    /// The locks in each order of [`Sort::ALL`].
+    /// The locks in each sort order, indexed like [`Sort::ALL`].
     orders: [BTreeSet<(i64, ZnodePath)>; Sort::ALL.len()],
-    /// Number of held locks, and sum of all waiters.
+    /// Number of held locks, and number of all waiters.
     held: usize,
     waiters: usize,
-    /// Estimated memory of all locks, and its limit.
+    /// Estimated memory of all locks and its limit, in bytes.
     bytes: usize,
     max_bytes: usize,
-    /// False once a lock did not fit.
+    /// False once a lock did not fit into `max_bytes`.
     is_complete: bool,
     /// True once all locks have been read.
     was_read: bool,
@@ -202,12 +203,12 @@ impl Board {
         self.locks.insert(path, Arc::new(row));
     }
 
-    /// Returns the lock at this path. Each change creates a new `Arc`.
+    /// Returns the lock at this path. Each change of a lock creates a new `Arc`.
     pub(super) fn lock(&self, path: &ZnodePath) -> Option<&Arc<Row>> {
         self.locks.get(path)
     }
 
-    /// Returns the connection's state. A store that has been silent for too long counts as suspended.
+    /// Returns the state of the connection. A store that has been silent for too long is reported as suspended.
     pub(super) fn store(&self, now: Instant) -> StoreState {
         let silent = now.saturating_duration_since(self.heard);
         match self.store.state {
@@ -219,7 +220,7 @@ impl Board {
         }
     }
 
-    /// Returns the window at a cursor. An offset behind the last row selects the last window.
+    /// Returns the window at a cursor. If the offset is behind the last row, returns the last window.
     pub(super) fn window(&self, cursor: &Cursor, now_ms: i64) -> Window {
         let limit = cursor.limit.min(MAX_ROWS);
         let order = &self.orders[cursor.sort.index()];
@@ -270,7 +271,7 @@ impl Board {
         }
     }
 
-    /// Returns the totals, or `None` before the locks have been read.
+    /// Returns the totals, or `None` if the locks have not been read yet.
     pub(super) fn figures(&self, now_ms: i64) -> Option<Figures> {
         if !self.was_read {
             return None;
@@ -287,7 +288,8 @@ impl Board {
         })
     }
 
-    /// Returns the number of locks with an overdue holder. Their rank is the time from which they are overdue.
+    /// Returns the number of locks with an overdue holder. In this order, the rank of a lock is the time from which its
+    /// holder is overdue.
     fn overdue(&self, now_ms: i64) -> usize {
         let end = (now_ms.saturating_add(1), ZnodePath::root());
         self.orders[Sort::Overdue.index()].range(..end).count()
@@ -349,7 +351,8 @@ impl Row {
     }
 }
 
-/// Truncates the texts of an entry, which clients wrote, and its backtrace to this many bytes.
+/// Truncates the texts of an entry, which clients wrote. The backtrace is cut to `backtrace` bytes, and every other
+/// text to [`MAX_TEXT`] bytes.
 pub(super) fn shorten(metadata: &mut LockMetadata, backtrace: usize) {
     let data = metadata.other.remove(LEADER_DATA);
     metadata.other.clear();
@@ -417,7 +420,7 @@ impl Window {
     }
 }
 
-/// Compares rows by identity.
+/// Compares the rows by pointer, because each change of a lock creates a new row.
 impl PartialEq for Window {
     fn eq(&self, other: &Self) -> bool {
         let rows = || self.rows.iter().zip(&other.rows);
@@ -427,5 +430,5 @@ impl PartialEq for Window {
     }
 }
 
-/// Minimum interval between the windows of a viewer.
+/// Minimum interval between two windows sent to the same viewer.
 pub(super) const PACE: Duration = Duration::from_millis(250);

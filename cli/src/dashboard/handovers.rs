@@ -8,9 +8,9 @@ pub(super) const SECONDS: usize = 600;
 
 #[derive(Debug)]
 pub(super) struct Handovers {
-    /// The complete seconds, oldest first.
+    /// Number of hand-overs in each complete second, oldest first.
     counts: VecDeque<u32>,
-    /// The current second, since the Unix epoch, and its hand-overs so far.
+    /// The current second, as seconds since the Unix epoch, and the number of hand-overs in it so far.
     second: i64,
     count: u32,
     total: u64,
@@ -37,7 +37,7 @@ impl Handovers {
         self.total
     }
 
-    /// Completes the seconds before this time. If the clock was set back, counting continues at the new time.
+    /// Completes all seconds before this time. If the clock was set back, continues to count at the new time.
     pub(super) fn advance(&mut self, now_ms: i64) {
         let second = now_ms.div_euclid(1_000);
         let passed = usize::try_from(second.saturating_sub(self.second)).unwrap_or(0);
@@ -48,13 +48,13 @@ impl Handovers {
         self.second = second;
     }
 
-    /// Returns the end of the last complete second and the counts since the `known` second, or all counts without one.
-    /// Returns `None` if no further second is complete.
+    /// Returns the end of the last complete second, and the counts of the seconds since `known`. Returns all counts if
+    /// `known` is `None`, and returns `None` if no second has been completed since `known`.
     pub(super) fn since(&self, known: Option<i64>) -> Option<(i64, Vec<u32>)> {
         let missing = match known {
             None => SECONDS,
             Some(known) if known == self.second => return None,
-            // The clock was set back.
+            // The clock was set back, so send all counts again.
             Some(known) if known > self.second => SECONDS,
             Some(known) => usize::try_from(self.second.saturating_sub(known)).unwrap_or(SECONDS),
         };
@@ -65,7 +65,7 @@ impl Handovers {
 
 /// Returns how often a lock has passed from one holder to the next between two readings.
 pub(super) fn passed(from: &[QueueEntry], to: &[QueueEntry]) -> usize {
-    // Fast path for a mutex, by far the most frequent case.
+    // This is the fast path for a mutex, which is by far the most frequent case.
     if let ([from], [to]) = (from, to) {
         return usize::from(from.fencing_token != to.fencing_token);
     }

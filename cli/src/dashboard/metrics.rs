@@ -1,6 +1,7 @@
-//! [`LockMetrics`]: totals of all locks that a server follows, without a label per lock. docs/server-reference.md lists them.
+//! [`LockMetrics`]: totals of all locks that a server follows. No metric has a label per lock. docs/server-reference.md
+//! lists the metrics.
 //!
-//! A scrape reads the board's totals and does not touch the store.
+//! A scrape reads the totals of the board and sends no request to the store.
 
 use std::sync::{Arc, Weak};
 
@@ -12,7 +13,7 @@ use super::board::Figures;
 use super::shared::Shared;
 
 pub(super) struct LockMetrics {
-    /// Weak, because a drain ends the client that follows the locks before the server.
+    /// A weak reference, because a drain ends the client that follows the locks before it ends the server.
     shared: Weak<Shared>,
     held: IntGauge,
     waiters: IntGauge,
@@ -72,7 +73,7 @@ impl Collector for LockMetrics {
             return Vec::new();
         };
         let figures = shared.board.lock().figures(shared.now_ms());
-        // Until the locks have been read, the metrics are absent instead of 0.
+        // Until the locks have been read, return no metrics, because 0 would be wrong.
         figures.map_or_else(Vec::new, |figures| self.families(&figures))
     }
 }

@@ -23,8 +23,8 @@ const SVG: &str = "image/svg+xml";
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 
-/// Headers of every answer. They make sure that no browser interprets text written by clients as a page, script or
-/// style.
+/// Headers of every answer. Because of them, a browser never interprets text that a client has written as a page, a
+/// script or a style.
 const HEADERS: [(HeaderName, &str); 7] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -45,7 +45,7 @@ const HEADERS: [(HeaderName, &str); 7] = [
     ),
 ];
 
-/// Asks nginx not to buffer an answer.
+/// Header that asks nginx not to buffer an answer.
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 pub(crate) struct DashboardPages {
@@ -194,7 +194,7 @@ impl DashboardPages {
         })?;
         connection.last();
         let mut answer = answer(StatusCode::OK, EVENTS, Body::Stream(events));
-        // Without this, nginx holds events back until a few kilobytes have accumulated.
+        // Without this header, nginx holds events back until they amount to a few kilobytes.
         answer
             .headers_mut()
             .insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));

@@ -19,7 +19,7 @@ pub(super) struct QueueCursor {
     pub(super) limit: usize,
 }
 
-/// Parses a request for a part of the locks. The error is a message for the client.
+/// Parses the query of a request for a part of the locks. The error is a message for the client.
 pub(super) fn locks(query: Option<&str>) -> Result<Cursor, String> {
     let mut cursor = Cursor {
         sort: Sort::Name,
@@ -49,7 +49,7 @@ pub(super) fn locks(query: Option<&str>) -> Result<Cursor, String> {
     Ok(cursor)
 }
 
-/// Parses a request for a part of a queue. The error is a message for the client.
+/// Parses the query of a request for a part of a queue. The error is a message for the client.
 pub(super) fn queue(query: Option<&str>) -> Result<QueueCursor, String> {
     let (mut path, mut offset, mut rows) = (None, 0, ROWS);
     for (name, value) in parameters(query)? {

@@ -1,4 +1,4 @@
-//! Revocation from the dashboard. It affects only the holder that the user saw.
+//! Revocation from the dashboard. A revocation affects only the holder that the user saw.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ pub(super) struct Revocation {
 #[derive(Debug, PartialEq)]
 pub(super) enum Found<'a> {
     Holder(&'a QueueEntry),
-    /// Another entry holds the lock, or this one waits.
+    /// Another entry holds the lock. The entry that the user saw may still wait.
     Another,
     Nobody,
 }
@@ -44,7 +44,8 @@ impl Revocation {
         serde_json::from_slice(body).map_err(|error| format!("the body is not understood: {error}"))
     }
 
-    /// Finds the holder that was shown by its znode and fencing token, because some libraries reuse znode names.
+    /// Finds the holder that the user saw. Compares both its znode and its fencing token, because some libraries reuse
+    /// the names of znodes.
     pub(super) fn find<'a>(&self, queue: &'a LockQueue) -> Found<'a> {
         let shown = queue.holders.iter().find(|holder| {
             holder.path.as_str() == self.entry && holder.fencing_token.to_string() == self.token
@@ -86,7 +87,7 @@ pub(super) async fn carry_out(
         return Err((StatusCode::SERVICE_UNAVAILABLE, text.into()));
     }
     let client = shared.feed.client();
-    // Limit the wait for an unreachable store, because the user may no longer want the revocation by then.
+    // Limit the wait for an unreachable store, because after a long time the user may no longer want the revocation.
     let queue = tokio::time::timeout(LOOK_TIMEOUT, lock_queue(&client, &path)).await;
     let refused = |error: Error| (StatusCode::BAD_GATEWAY, error.to_string());
     let queue = queue.map_err(|_| {

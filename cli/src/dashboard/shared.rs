@@ -9,17 +9,18 @@ use tokio::sync::{MutexGuard, Semaphore, mpsc, watch};
 use super::board::Board;
 use crate::live::{Feed, News};
 
-/// Limit of viewers, which are event streams.
+/// Limit of viewers. Each viewer has an event stream.
 pub(crate) const MAX_VIEWERS: usize = 64;
 
-/// Limit of updates that wait for the board.
+/// Limit of updates that wait to be applied to the board.
 const QUEUE: usize = 64;
 
-/// A reading of a queue is followed by a pause of this many times its duration. All readers of long queues together
-/// use at most a fifth of a core.
+/// Factor of the pause after each reading of a queue. The pause is this many times as long as the reading, so all
+/// viewers of long queues together use at most a fifth of a core.
 const PAUSE_FACTOR: u32 = 4;
 
-/// Cap on the duration that is multiplied, so that one stall of the store does not delay the next reading for long.
+/// Longest duration of a reading that counts for the pause. With this limit, a single stall of the store does not delay
+/// the next reading for long.
 const LONGEST_READING: Duration = Duration::from_millis(500);
 
 pub(super) struct Shared {
@@ -48,7 +49,7 @@ impl Shared {
         let (to, mut news) = mpsc::channel(QUEUE);
         let apply = async {
             while let Some(news) = news.recv().await {
-                // `Heard` needs no update, because viewers advance the times of rows on their own.
+                // Do not notify viewers of `Heard`, because their pages advance the times of the rows on their own.
                 let is_seen = !matches!(news, News::Heard);
                 let now_ms = self.now_ms();
                 self.board.lock().apply(news, now_ms, Instant::now());
@@ -64,7 +65,7 @@ impl Shared {
         self.feed.client().clock().unix_ms()
     }
 
-    /// Reads a queue. Only one viewer reads at a time.
+    /// Reads a queue. Only one viewer reads at a time, after the pause that follows the reading before.
     pub(super) async fn read<T>(&self, reading: impl Future<Output = T>) -> T {
         let next = self.next_reading.lock().await;
         tokio::time::sleep_until((*next).into()).await;
@@ -76,8 +77,8 @@ impl Shared {
     }
 }
 
-/// A reading in progress. Dropping it schedules the next one, even if it was canceled, so that a client that
-/// reconnects repeatedly cannot read more often.
+/// A reading in progress. Dropping this sets the earliest time of the next reading, even if this reading was canceled.
+/// A client that reconnects repeatedly can therefore not read more often.
 struct Turn<'a> {
     begun: Instant,
     next: MutexGuard<'a, Instant>,

@@ -1,7 +1,7 @@
 //! The event streams, one per viewer.
 //!
-//! An event is created from the current state once there is room for it. A slow viewer has at most one pending event,
-//! misses the changes in between, and costs no more than others.
+//! We create an event from the current state, and only when the stream has room for it. A slow viewer has at most one
+//! pending event and misses the changes in between, so it costs no more than other viewers.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -20,22 +20,23 @@ use crate::live::add_seen;
 use crate::locks::names::lock_name;
 use crate::who;
 
-/// Interval of keep-alive lines, for proxies and to notice that a viewer has disconnected.
+/// Interval of keep-alive lines. They keep proxies from closing the stream, and we notice when a viewer has
+/// disconnected.
 const IDLE: Duration = Duration::from_secs(15);
 
-/// After each event, a viewer waits this many times as long as the event took to create.
+/// Factor of the pause after each event. The pause is this many times as long as the creation of the event took.
 const PAUSE_FACTOR: u32 = 4;
 
-/// Interval at which a queue is read again even if its lock has not changed, because writes by its waiters do not
-/// change the list of locks.
+/// Interval at which we read a queue again even if its lock has not changed in the list. Writes by waiters change the
+/// queue, but not the list of locks.
 const READ_AGAIN: Duration = Duration::from_secs(5);
 
 const MAX_BACKTRACE: usize = 16 << 10;
 
-/// A queue is cut once its event exceeds this many bytes.
+/// Limit of an event in bytes. A queue whose event would be larger is cut.
 const MAX_EVENT: usize = 2 << 20;
 
-/// Opens a stream unless the limit of viewers is reached.
+/// Opens a stream. Returns `None` if the limit of viewers is reached.
 pub(super) fn open<F>(
     shared: &Arc<Shared>,
     serve: impl FnOnce(Arc<Shared>, Sender<Bytes>) -> F,
@@ -74,23 +75,23 @@ async fn send(to: &Sender<Bytes>, text: String, sent: &mut Instant) -> Result<()
 
 struct Gone;
 
-/// Waits until the next event may be created and something may have changed.
+/// Waits until enough time has passed since the last event, and then until the board has changed or `limit` has passed.
 async fn pause(changed: &mut watch::Receiver<()>, begun: Instant, limit: Duration) {
     tokio::time::sleep(PACE.max(begun.elapsed() * PAUSE_FACTOR)).await;
     let _ = tokio::time::timeout(limit, changed.changed()).await;
 }
 
-/// The state of the list that the viewer has received.
+/// The state of the list as last sent to a viewer.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     store: Option<StoreState>,
-    /// The last second of the hand-overs.
+    /// The end of the last second whose hand-overs were sent.
     second: Option<i64>,
     window: Option<Window>,
 }
 
 impl Told {
-    /// Returns the events that the viewer is missing, and records them as sent.
+    /// Returns the events that the viewer has not received yet, and records them as sent.
     pub(super) fn news(
         &mut self,
         board: &mut Board,
@@ -134,7 +135,7 @@ pub(super) async fn locks(shared: Arc<Shared>, cursor: Cursor, to: Sender<Bytes>
         if send(&to, text, &mut sent).await.is_err() {
             return;
         }
-        // Wake up for the next second of hand-overs.
+        // Wake up at the next full second, when more hand-overs can be sent.
         let left = 1_000 - shared.now_ms().rem_euclid(1_000);
         pause(
             &mut changed,
@@ -176,7 +177,7 @@ pub(super) async fn queue(shared: Arc<Shared>, cursor: QueueCursor, to: Sender<B
             let client = shared.feed.client();
             let queue = shared.read(part(&client, &cursor)).await;
             let queue = match queue {
-                // The connection's state already reports these.
+                // Ignore these errors, because the state of the connection already reports them.
                 Err(Error::ConnectionLoss | Error::SessionExpired { .. }) => None,
                 queue => Some(queue.map_err(|error| error.to_string())),
             };
@@ -215,7 +216,7 @@ fn same(one: &Option<Arc<Row>>, other: &Option<Arc<Row>>) -> bool {
     }
 }
 
-/// Reads the part of a queue that a viewer sees. An offset behind the last waiter selects the last part.
+/// Reads the part of a queue that a viewer sees. If the offset is behind the last waiter, reads the last part.
 async fn part(client: &Client, cursor: &QueueCursor) -> Result<LockQueuePart, Error> {
     let (mut from, limit) = (cursor.offset, cursor.limit);
     loop {
