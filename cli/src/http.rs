@@ -1,7 +1,7 @@
 //! [`HttpServer`]: serves a command's pages (metrics and health, or the dashboard) over HTTP on its own thread.
 //!
-//! The [`Background`] thread shares only briefly held locks with the tasks that serve the store, so no client of this
-//! port can keep the store from its work.
+//! The tasks that serve the store run on other threads. They share with the [`Background`] thread only locks that are
+//! held briefly, so no HTTP client can delay the store.
 
 mod body;
 mod connections;
@@ -25,7 +25,7 @@ pub(crate) use self::connections::{Connection, MAX_CONNECTIONS, allow};
 pub(crate) use self::metrics::{Health, MetricsPages};
 
 pub(crate) trait Pages: Send + Sync + 'static {
-    /// Name for the log.
+    /// Name of the pages in the log.
     const NAME: &'static str;
 
     fn answer(
@@ -34,13 +34,13 @@ pub(crate) trait Pages: Send + Sync + 'static {
         connection: &Connection,
     ) -> impl Future<Output = Response<Body>> + Send;
 
-    /// Runs for as long as the pages are served, concurrently with the requests.
+    /// Runs concurrently with the requests, for as long as the pages are served.
     fn run(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
 }
 
-/// An open port that does not serve yet. Connections wait in its queue.
+/// An open port that is not served yet. Connections wait in the queue of the port.
 #[derive(Debug)]
 pub(crate) struct HttpPort {
     address: SocketAddr,
@@ -57,13 +57,13 @@ pub(crate) struct HttpServer {
 /// A thread with its own runtime. Dropping this ends the thread.
 #[derive(Debug)]
 pub(crate) struct Background {
-    /// Dropped to end the thread.
+    /// Sender whose drop ends the thread.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Background {
-    /// Runs the future that `work` returns until it completes or this is dropped.
+    /// Runs the future that `work` returns on a new thread, until the future completes or the result is dropped.
     pub(crate) fn start<F: Future>(
         name: &str,
         work: impl FnOnce() -> F + Send + 'static,
@@ -89,8 +89,10 @@ impl Background {
 }
 
 impl HttpPort {
+    /// Opens a port without serving it.
+    ///
     /// # Errors
-    /// A message for the operator, who has set the address with `option`.
+    /// Returns a message for the operator, who has set the address with `option`.
     pub(crate) fn open(address: SocketAddr, option: &str) -> Result<Self, String> {
         let told = |error: io::Error| match error.kind() {
             io::ErrorKind::AddrInUse => format!(

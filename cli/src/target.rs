@@ -21,7 +21,7 @@ use self::settings::{Settings, Sources};
 /// Options of every command that uses a store.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Target {
-    // Must be first, because the other fields remove their values when they are parsed.
+    // This field must be the first, because the parsing of each other field removes its value from the matches.
     #[command(flatten)]
     sources: Sources,
     /// The store: lockkeeper://HOST:PORT, lockkeeper+unix:///PATH, zookeeper://HOST:PORT,HOST:PORT, with TLS
@@ -120,7 +120,7 @@ impl Target {
         self.open(session_timeout, options).await
     }
 
-    /// Connects to any store, even one that no other process can use, for measurements.
+    /// Connects to any store for measurements, even to a store that no other process can use.
     pub(crate) async fn connect_to_any(&self) -> Result<Client, Failure> {
         self.open(self.session_timeout, ConnectOptions::new()).await
     }
@@ -153,13 +153,14 @@ impl Target {
         }
     }
 
-    /// Checks the options without connecting. Creates the folder of the per-user store if that is used.
+    /// Checks the options without connecting. If the per-user store is used, creates its folder.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         self.check_shared()?;
         self.shown().map(drop)
     }
 
-    /// Refuses a store that only this process can use, because every process would get the same lock.
+    /// Refuses a store that only this process can use, because each process would have its own store, and all of them
+    /// would get the same lock.
     fn check_shared(&self) -> Result<(), Failure> {
         match self.settings()?.url() {
             Some(url) if url::is_memory(url) => Err(Failure::Usage(
@@ -176,8 +177,8 @@ impl Target {
             .is_ok_and(|settings| settings.url().is_none())
     }
 
-    /// Passes the same store to a child of this program, with another session timeout. Secrets are passed in the
-    /// environment only.
+    /// Passes the same store to a child process of this program, with another session timeout. Secrets are passed only
+    /// in the environment.
     pub(crate) fn hand_down(
         &self,
         command: &mut Command,
@@ -197,7 +198,7 @@ impl Target {
         Ok(())
     }
 
-    /// With --verbose, prints the store and the source of each value to stderr, once.
+    /// With --verbose, prints the store and the source of each value to stderr. Only the first call prints.
     pub(crate) fn explain(&self) -> Result<(), Failure> {
         static ONCE: Once = Once::new();
         let text = match self.verbose {
@@ -216,7 +217,8 @@ impl Target {
     pub(crate) fn shown(&self) -> Result<String, Failure> {
         let settings = self.settings()?;
         let local = match settings.url() {
-            // A bad URL may contain a password. This error does not show it.
+            // Parse the URL first, because an invalid URL may contain a password. The error of the parser does not show
+            // it.
             Some(url) => url::parse(url).map(|_| None)?,
             None => Some(LocalStore::find()?.url()),
         };
@@ -247,8 +249,8 @@ impl Target {
     }
 }
 
-/// Returns the lock with this name. A name with a leading slash is the path of a znode. Other names are below `/locks`
-/// and may contain any character.
+/// Returns the lock with this name. A name with a leading slash is the path of a znode. Any other name is a name below
+/// `/locks`, and may contain any character.
 pub(crate) fn lock_path(name: &str) -> Result<LockPath, Failure> {
     if name.is_empty() {
         return Err(Failure::Usage("a lock needs a name".into()));

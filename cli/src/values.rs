@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Range of durations. Anything longer than about a year is a mistake.
+/// Range of valid durations. A duration of more than about a year must be a mistake.
 const DURATIONS: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(375 * 24 * 60 * 60);
 
@@ -21,7 +21,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses the timeout of a lock: a [`duration`], or zero for one attempt.
+/// Parses the timeout of a lock, which is a [`duration`], or zero for a single attempt.
 pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(some) if some.is_zero() || DURATIONS.contains(&some) => Ok(some),
@@ -30,7 +30,7 @@ pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses the limit of busy polling: `0`, `100us` or `1ms`.
+/// Parses the limit of busy polling, such as `0`, `100us` or `1ms`.
 pub(crate) fn busy_poll(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(limit) if limit <= Duration::from_millis(10) => Ok(limit),
@@ -38,7 +38,7 @@ pub(crate) fn busy_poll(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Formats a duration in the largest unit that gives a whole number.
+/// Formats a duration in the largest unit (m, s or ms) of which it is a whole multiple.
 pub(crate) fn shown(duration: Duration) -> String {
     let ms = duration.as_millis();
     match ms {
@@ -113,7 +113,7 @@ impl FromStr for Listen {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.strip_prefix("unix:") {
-            // It would create a socket of that name in the working directory.
+            // Refuse a path that would create a socket of this name in the working directory.
             Some(path) if path.is_empty() || path.starts_with('~') || path.ends_with('/') => {
                 Err("a Unix socket is given as unix:PATH, such as unix:/run/lockkeeper.sock".into())
             }
@@ -149,7 +149,7 @@ impl FromStr for Data {
             url if url.starts_with("file:") || url.contains("://") => Err(
                 "a directory is expected, not a URL: write its path only, or ./ before it".into(),
             ),
-            // It would create a directory of that name in the working directory.
+            // Refuse a path that would create a directory of this name in the working directory.
             _ if text.starts_with('~') => {
                 Err("`~` is expanded by shells, and not here: write the \
                  whole path, or ./~ for a folder of that name"
@@ -187,7 +187,7 @@ impl FromStr for AuditPlace {
     }
 }
 
-/// `user:base64(sha1(user:password))`.
+/// The digest of a user and password, in the form `user:base64(sha1(user:password))`.
 #[derive(Clone, Debug)]
 pub(crate) struct Digest(pub(crate) String);
 
@@ -205,7 +205,7 @@ impl FromStr for Digest {
     }
 }
 
-/// Returns `true` for 20 bytes in base64.
+/// Returns `true` if the text is the base64 form of 20 bytes.
 fn is_sha1(text: &str) -> bool {
     let letter = |c: &u8| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'/');
     let (letters, end) = text.as_bytes().split_at_checked(27).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! `lockkeeper warden`: reports overdue locks, and removes holders whose time is up.
 //!
-//! Wardens elect one that acts. Each removal checks in its own transaction that the election's entry still exists, so
-//! a warden that has lost the election without knowing it removes nothing.
+//! Several wardens elect one that acts. Each removal checks, in its own transaction, that this warden's entry in the
+//! election still exists. A warden that has lost the election without noticing it therefore removes nothing.
 
 mod metrics;
 
@@ -48,7 +48,7 @@ pub(crate) struct Warden {
     target: Target,
 }
 
-/// Log level: the command's own lines, without those that repeat what is on stdout.
+/// Default log level. It includes this command's own lines, and leaves out lines that repeat a report on stdout.
 const LOG: &str = "warn,lockkeeper_warden=info,lockkeeper::warden=off";
 
 const PAUSE: Duration = Duration::from_secs(1);
@@ -58,7 +58,7 @@ enum End {
     Signal,
     /// The reader of the reports has closed the pipe.
     NoReader,
-    /// Another warden may lead.
+    /// The leadership was lost, so another warden may lead.
     Lost,
 }
 
@@ -73,7 +73,7 @@ impl Warden {
         );
         let mut signals = Signals::listen()?;
         let seen = Monitor::default();
-        // Its thread ends with this call.
+        // The HTTP thread ends when this function returns.
         let _http = self.serve_metrics(&seen)?;
         let client = tokio::select! {
             client = self.target.connect() => client?,
@@ -104,7 +104,7 @@ impl Warden {
                 .await?
             {
                 End::Signal | End::NoReader => {
-                    // Nothing is lost if the store is unreachable, because the session expires.
+                    // We can give up after a short time, because the session expires if the store is unreachable.
                     let released = leadership.release();
                     let _ = tokio::time::timeout(PAUSE, released).await;
                     return Ok(());
@@ -128,8 +128,8 @@ impl Warden {
         Ok(Some(http))
     }
 
-    /// Returns the path of the election. It differs for wardens that only report, so that they do not keep out one
-    /// that removes.
+    /// Returns the path of the election. Wardens that only report use another election than wardens that remove,
+    /// because a reporting warden must not keep out a removing one.
     fn election(&self) -> Result<LockPath, Failure> {
         if let Some(name) = &self.election {
             return lock_path(name);
@@ -154,11 +154,11 @@ impl Warden {
             true => builder.remove_overdue_while(FencingEnforced, leadership.path()),
             false => builder,
         };
-        // The warden ends when it is dropped, with every return from here.
+        // The library's warden ends when it is dropped, so it ends with each return from this function.
         let (warden, mut reports) = builder.start();
         let _leads = seen.leads(warden);
         tokio::select! {
-            // Check the leadership first, so that a warden that has lost it reports nothing more.
+            // Check the leadership first, so that a warden that has lost the leadership reports nothing more.
             biased;
             _ = leadership.lost() => Ok(End::Lost),
             _ = signals.next() => Ok(End::Signal),
@@ -166,7 +166,7 @@ impl Warden {
         }
     }
 
-    /// Prints reports until their reader is gone or the locks cannot be watched.
+    /// Prints reports until their reader has closed the pipe or the locks cannot be watched any more.
     async fn print_all(&self, reports: &mut WardenReports) -> Result<End, Failure> {
         let mut failure = None;
         while let Some(report) = reports.next().await {
@@ -183,7 +183,7 @@ impl Warden {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                     return Ok(End::NoReader);
                 }
-                // Continue, because later reports and removals matter more.
+                // Continue after an error on stdout, because later reports and removals matter more.
                 Err(error) => {
                     tracing::warn!(target: "lockkeeper_warden", %error, "stdout takes no more");
                 }
@@ -193,7 +193,7 @@ impl Warden {
                 failure = Some(line);
             }
         }
-        // The last report contains the reason.
+        // The last report contains the reason for the end.
         let why = failure.unwrap_or_else(|| "the client was closed".into());
         Err(Failure::Other(format!(
             "the locks are not watched any more: {why}"
@@ -204,7 +204,8 @@ impl Warden {
 /// Returns `true` if another attempt to lead may succeed.
 fn may_pass(error: &LockError) -> bool {
     use Error::{ConnectFailed, ConnectionLoss, SessionExpired};
-    // It is a candidate again in its next session. An entry is deleted only by an operator.
+    // After a lost session, the warden is a candidate again in its next session. A deleted entry was deleted by an
+    // operator, and the warden queues again.
     matches!(
         error,
         LockError::Store(ConnectFailed { .. } | ConnectionLoss | SessionExpired { .. })

@@ -14,7 +14,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) enum Body {
     Text(Bytes),
-    /// Pieces as they are sent, until the sender is dropped.
+    /// The pieces that arrive from a channel, until the sender is dropped.
     Stream(Receiver<Bytes>),
 }
 

@@ -20,23 +20,25 @@ use tokio::task::AbortHandle;
 use super::stalls::Unstalled;
 use super::{Body, Pages};
 
-/// Limit of connections without an event stream. A new connection beyond it closes the oldest one. A scraper needs
-/// only milliseconds, so idle connections cannot keep it out.
+/// Limit of connections without an event stream. A new connection beyond this limit closes the oldest one. A scraper
+/// needs its connection only for milliseconds, so idle connections of other clients cannot keep it out.
 pub(crate) const MAX_CONNECTIONS: usize = 32;
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time limit of a connection, which carries one request, even if the client does not read. For a stream, the limit
-/// applies to each write.
+/// Time limit of a connection, which carries one request. The limit also applies if the client does not read. For an
+/// event stream, the limit applies to each write instead.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 
 const MAX_HEAD_BYTES: usize = 8 << 10;
 const MAX_HEADERS: usize = 64;
 
-/// Limit of unread bytes in the kernel. A small buffer keeps the events that a slow client reads recent.
+/// Limit, in bytes, of the data in the kernel that the client has not read. With a small buffer, a slow client still
+/// reads recent events.
 const SEND_BUFFER_BYTES: usize = 64 << 10;
 
-/// Pause after a failed accept, usually for lack of file descriptors. Without it we would spin until one is closed.
+/// Pause after a failed accept, whose usual cause is a lack of file descriptors. Without the pause, we would spin until
+/// a descriptor is closed.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -46,8 +48,8 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Exempts the connection from the time limit because it carries an event stream. The pages limit the number of
-    /// streams.
+    /// Exempts the connection from the time limit, because it carries an event stream. The pages limit the number of
+    /// event streams themselves.
     pub(crate) fn last(&self) {
         self.lasts.store(true, Ordering::Relaxed);
     }
@@ -82,7 +84,7 @@ pub(super) async fn accept(
 }
 
 async fn serve(stream: TcpStream, connection: Connection, pages: Arc<impl Pages>) {
-    // Best effort, because a larger buffer only delays slow readers.
+    // Ignore an error, because with a larger buffer a slow reader only sees older events.
     let _ = set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES);
     let stream = Unstalled::new(stream, CONNECTION_TIMEOUT);
     let service =
@@ -92,7 +94,7 @@ async fn serve(stream: TcpStream, connection: Connection, pages: Arc<impl Pages>
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_HEAD_BYTES)
         .max_headers(MAX_HEADERS)
-        // Scrapers reconnect each time, and idle connections would need separate limits.
+        // Scrapers connect again for each request, and idle connections would need separate limits.
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
     let limit = async {
@@ -101,7 +103,7 @@ async fn serve(stream: TcpStream, connection: Connection, pages: Arc<impl Pages>
             std::future::pending().await
         }
     };
-    // Ignore errors. The client has disconnected or did not speak HTTP.
+    // Ignore an error, which means that the client has disconnected or did not speak HTTP.
     tokio::select! {
         _ = served => {}
         () = limit => {}

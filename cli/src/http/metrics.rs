@@ -13,9 +13,9 @@ use super::{Body, Connection, HttpPort, HttpServer, Pages, allow};
 
 /// Health of a command, for orchestrator probes. An error is one line with the reason.
 pub(crate) trait Health: Send + Sync + 'static {
-    /// Fails if the process must be restarted.
+    /// Returns an error if the process must be restarted.
     fn check_alive(&self) -> Result<(), String>;
-    /// Fails if the process cannot do its work now.
+    /// Returns an error if the process cannot do its work now.
     fn check_ready(&self) -> Result<(), String>;
     /// Returns `true` if a request with these headers may read the metrics.
     fn admits(&self, _headers: &HeaderMap) -> bool {
@@ -25,11 +25,12 @@ pub(crate) trait Health: Send + Sync + 'static {
 
 const PATHS: &str = "/metrics, /healthz and /readyz";
 
-/// Each reading is followed by a pause of this many times its duration, so constant scraping uses at most a fifth of a
-/// core.
+/// Factor of the pause after each reading. The pause is this many times as long as the reading, so constant scraping
+/// uses at most a fifth of a core.
 const PAUSE_FACTOR: u32 = 4;
 
-/// Cap on the duration that is multiplied, so that one stall of the machine does not delay the next reading for long.
+/// Longest duration of a reading that counts for the pause. With this limit, a single stall of the machine does not
+/// delay the next reading for long.
 const LONGEST_READING: Duration = Duration::from_millis(100);
 
 /// The pages of `--metrics-listen`.
@@ -57,7 +58,7 @@ impl MetricsPages {
         })
     }
 
-    /// Renders the metrics, one reading at a time.
+    /// Renders the metrics. Only one request at a time reads them.
     async fn metrics(&self) -> Response<Body> {
         let mut next = self.next_reading.lock().await;
         tokio::time::sleep_until((*next).into()).await;
@@ -109,7 +110,7 @@ fn checked(word: &str, outcome: Result<(), String>) -> Response<Body> {
     match outcome {
         Ok(()) => page(StatusCode::OK, format!("{word}\n")),
         Err(reason) => {
-            // An error from elsewhere may contain line breaks.
+            // The reason may be an error of another component and contain line breaks.
             let reason = reason.replace(['\n', '\r'], " ");
             page(StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n"))
         }

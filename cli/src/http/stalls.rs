@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep};
 pub(super) struct Unstalled {
     stream: TcpStream,
     limit: Duration,
-    /// Set while a write waits.
+    /// The timer of the current write. Set while a write waits.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
@@ -27,7 +27,7 @@ impl Unstalled {
         }
     }
 
-    /// Fails a write that has waited too long.
+    /// Returns an error instead of `Pending` if a write has waited too long.
     fn limited<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -114,7 +114,7 @@ mod tests {
                 }
             };
             assert_eq!(failure.kind(), io::ErrorKind::TimedOut);
-            // Reading makes room for more.
+            // When the peer reads, the socket can accept more bytes.
             let mut buffer = vec![0; 1 << 20];
             for _ in 0..16 {
                 let (written, read) =

@@ -23,19 +23,19 @@ impl Token {
         Ok(Self(BASE64_URL_SAFE_NO_PAD.encode(bytes)))
     }
 
-    /// Reads a token from the first line of a file that must be private to its owner.
+    /// Reads a token from the first line of a file. The file must be accessible only to its owner.
     ///
     /// # Errors
-    /// A message for the operator, without the content.
+    /// Returns a message for the operator, which does not contain the token.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
         let shown = path.display();
         let told = |error| format!("{shown} cannot be read: {error}");
-        // Check before opening, because opening a named pipe would wait for a writer.
+        // Check the type before opening the file, because opening a named pipe would wait for a writer.
         if !path.metadata().map_err(told)?.is_file() {
             return Err(format!("{shown} is not a file"));
         }
         let file = File::open(path).map_err(told)?;
-        // Check the open file, because the path may lead to another file by now.
+        // Check the opened file, because the path may lead to another file by now.
         let found = file.metadata().map_err(told)?;
         let mode = found.mode() & 0o777;
         if mode & 0o077 != 0 {

@@ -1,6 +1,7 @@
 //! The dashboard of a server: `--dashboard`.
 //!
-//! It is an unauthenticated client in the server's process, so it can see and revoke only what everybody may.
+//! The dashboard is an unauthenticated client in the server's process, so it can only see and revoke locks that any
+//! client may see and revoke.
 
 use std::net::SocketAddr;
 
@@ -19,7 +20,7 @@ pub(crate) struct DashboardPlan {
 }
 
 impl DashboardPlan {
-    /// Checks its options. The error is a message for the operator.
+    /// Checks the options of the dashboard. The error is a message for the operator.
     pub(super) fn of(flags: &Flags) -> Result<Option<Self>, String> {
         let Some(address) = flags.dashboard else {
             let given = [
@@ -42,7 +43,7 @@ impl DashboardPlan {
             (false, false) => None,
         };
         if let Some(reason) = needed_for.filter(|_| flags.dashboard_token_file.is_none()) {
-            // A random token would be in the server's output, which others can read.
+            // Do not generate a token, because it would be in the server's output, which others can read.
             return Err(format!(
                 "{reason}: set --dashboard-token-file to a file with the token that they need"
             ));
@@ -70,7 +71,8 @@ impl DashboardPlan {
         }))
     }
 
-    /// Opens the port, where connections wait. The error is a message for the operator.
+    /// Opens the port. Connections wait until [`serve`](Self::serve) is called. The error is a message for the
+    /// operator.
     pub(super) fn open(&self) -> Result<HttpPort, String> {
         let port = HttpPort::open(self.address, "--dashboard")?;
         info!(address = %port.address(), "dashboard");
@@ -84,7 +86,7 @@ impl DashboardPlan {
         Ok(port)
     }
 
-    /// Serves the locks of this client on the port until the result is dropped.
+    /// Serves `locks` on the port until the result is dropped.
     pub(super) fn serve(
         &self,
         port: HttpPort,

@@ -1,7 +1,7 @@
 //! [`FileWatch`]: checks once per second whether any of a set of files has changed.
 //!
-//! It follows symbolic links, so it notices edited files, files replaced by a rename, and links with a new target
-//! (Kubernetes swaps the directory of a secret this way).
+//! The check follows symbolic links. It therefore notices edited files, files replaced by a rename, and links with a
+//! new target (Kubernetes updates a secret by changing a link).
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -24,8 +24,8 @@ impl FileWatch {
         Self { files, seen }
     }
 
-    /// Watches other files if their names differ. This counts as a change, because they may have changed since they
-    /// were read.
+    /// Watches these files from now on. A change of the list counts as a change of a file, because the new files may
+    /// have changed after they were read.
     pub(super) fn watch(&mut self, files: Vec<PathBuf>) {
         if !self.files.is_empty() && self.files != files {
             self.files = files;
@@ -33,10 +33,10 @@ impl FileWatch {
         }
     }
 
-    /// Waits until a file has changed and then no file changes for a second, so that no half-written file is read.
-    /// Never completes without files.
+    /// Waits until a file has changed, and then until no file changes for a second, so that we do not read a
+    /// half-written file. Never completes if there are no files.
     ///
-    /// Cancel safe: the next call reports the change.
+    /// Cancel safe, because the next call reports the change.
     pub(super) async fn changed(&mut self) {
         if self.files.is_empty() {
             return std::future::pending().await;

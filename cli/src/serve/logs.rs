@@ -33,7 +33,7 @@ pub(crate) fn level(text: &str) -> Result<String, String> {
     }
 }
 
-/// Starts logging to stderr. From now on a panic in any thread ends the process.
+/// Starts logging to stderr. From now on, a panic in any thread ends the process.
 pub(crate) fn start(format: Format, level: &str) {
     let levels: Targets = level.parse().expect("it was checked when it was read");
     let lines = fmt::layer().with_writer(io::stderr);
@@ -45,8 +45,8 @@ pub(crate) fn start(format: Format, level: &str) {
     end_on_panic();
 }
 
-/// Aborts the process on a panic, because the thread may have left a lock taken or work half done. Destructors do not
-/// run, since they could mark the log as closed in order. The next start recovers all acknowledged writes.
+/// Aborts the process on a panic, because the thread may hold a lock or may have left work half done. We do not run
+/// destructors, because they could mark the log as closed in order. The next start recovers all acknowledged writes.
 fn end_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string);

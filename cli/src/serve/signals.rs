@@ -30,15 +30,15 @@ pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
-    /// SIGXFSZ is caught but ignored, so that a write beyond the file size limit fails like on a full disk instead of
-    /// ending the process.
+    /// We catch SIGXFSZ and do nothing about it. A write beyond the file size limit then fails like a write to a full
+    /// disk, and does not end the process.
     _file_size: Signal,
-    /// True if SIGHUP arrived while we only waited for the end.
+    /// True if a SIGHUP arrived while we waited only for signals that end the server.
     has_hung_up: bool,
 }
 
 impl Signals {
-    /// Starts to handle the signals, whose default actions are off from now on.
+    /// Starts to handle the signals. From now on, their default actions do not happen.
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -68,7 +68,8 @@ impl Signals {
 
     /// Waits for the signal that stops the server before its drain is complete.
     pub(crate) async fn forced_end(&mut self, reason: StopReason) -> &'static str {
-        // The sender of the first signal may not know that the server is already stopping.
+        // If the server stops for another reason, the sender of the first signal may not know that. Wait for a second
+        // signal.
         if let StopReason::Other(_) = reason {
             let signal = self.end().await;
             info!(
@@ -79,8 +80,8 @@ impl Signals {
         self.end().await
     }
 
-    /// Returns `true` once if SIGHUP arrived during [`end`](Self::end), because the files may have been read before
-    /// it.
+    /// Returns `true` once if a SIGHUP arrived during [`end`](Self::end), because the files may have been read before
+    /// the signal.
     pub(crate) fn take_hang_up(&mut self) -> bool {
         std::mem::take(&mut self.has_hung_up)
     }

@@ -1,7 +1,7 @@
-//! Signs of life for systemd's watchdog, which restarts a silent server.
+//! Signs of life for systemd's watchdog, which restarts a server that sends none.
 //!
-//! A task on the server's own runtime sends them after the check of `/healthz`, which takes the store's lock. A
-//! separate thread would continue even if no client were served.
+//! A task on the server's own runtime sends a sign of life whenever the check of `/healthz` succeeds, and this check
+//! takes the store's lock. A separate thread would continue to send them even if the server served no client any more.
 
 use std::time::Duration;
 

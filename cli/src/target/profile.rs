@@ -20,7 +20,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::local::home;
 
-/// The values of a profile, named like the options.
+/// Names of the values in a profile. They are equal to the names of the options.
 pub(super) const NAMES: [&str; 6] = ["url", "auth", "ca", "cert", "key", "server-name"];
 
 const PATHS: [&str; 3] = ["ca", "cert", "key"];
@@ -43,11 +43,12 @@ impl fmt::Display for Profile {
     }
 }
 
-/// Returns the files to search for a profile: the user's, if there is a home, then the machine's.
+/// Returns the files to search for a profile. The user's file is first, if the user has a home, and the machine's is
+/// second.
 pub(super) fn files() -> Vec<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|it| !it.is_empty());
     let absolute = |path: &PathBuf| path.is_absolute();
-    // The XDG Base Directory Specification says to ignore relative paths.
+    // Ignore relative paths, as required by the XDG Base Directory Specification.
     let config = variable("XDG_CONFIG_HOME")
         .map(PathBuf::from)
         .filter(absolute);
@@ -61,11 +62,11 @@ pub(super) fn files() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns the profile with this name, or without a name the one called `default`, if any.
+/// Returns the profile with this name. Without a name, returns the profile `default`, or `None` if it does not exist.
 ///
 /// # Errors
-/// A message for the user. An unreadable or invalid file is an error even if another file has the profile, because
-/// skipping it could select a different store than other commands use.
+/// Returns a message for the user. An unreadable or invalid file is an error even if another file has the profile,
+/// because skipping the file could select a different store than other commands use.
 pub(super) fn find(name: Option<&str>, files: &[PathBuf]) -> Result<Option<Profile>, String> {
     let mut known = Vec::new();
     for file in files {
@@ -94,7 +95,7 @@ pub(super) fn find(name: Option<&str>, files: &[PathBuf]) -> Result<Option<Profi
 
 fn read(path: &Path) -> Result<Vec<Profile>, String> {
     let shown = path.display();
-    // Do not skip it, because it may name the store that all others use.
+    // Do not skip an unreadable file, because it may name the store that all other processes use.
     let unreadable = |error| {
         format!(
             "{shown} cannot be read: {error}; name a store with --url, or use no profile with --profile="
@@ -106,7 +107,7 @@ fn read(path: &Path) -> Result<Vec<Profile>, String> {
         }
         file => file.map_err(unreadable)?,
     };
-    // Check the open file, because its path may lead to another one by now.
+    // Check the opened file, because the path may lead to another file by now.
     let about = file.metadata().map_err(unreadable)?;
     if !about.is_file() || about.len() > MAX_FILE_BYTES {
         return Err(format!("{shown} is not a configuration file"));
@@ -136,7 +137,7 @@ fn check_access(path: &Path, about: &Metadata, profiles: &[Profile]) -> Result<(
             "{shown} can be written by every user (mode {mode:03o}), who could name another store: `chmod o-w {shown}`"
         ));
     }
-    // root may let a group read the machine's file, for example a service's.
+    // Root may let a group read the machine's file, for example the group of a service.
     let others = if about.uid() == 0 { 0o007 } else { 0o077 };
     match profiles
         .iter()
@@ -204,7 +205,8 @@ fn unknown(place: &str, key: &str, expected: &str) -> String {
     )
 }
 
-/// Returns a value in its final form. A relative path starts at the folder of the file, not at the working directory.
+/// Returns a value in its final form. A relative path is relative to the folder of the file, not to the working
+/// directory.
 fn checked(name: &str, text: &str, file: &Path) -> Result<OsString, &'static str> {
     let is_path = PATHS.contains(&name);
     match text {
@@ -212,7 +214,7 @@ fn checked(name: &str, text: &str, file: &Path) -> Result<OsString, &'static str
         _ if is_path && text.starts_with('~') => Err(
             "`~` is expanded by shells, and not here: write the whole path, or one from this file's folder",
         ),
-        // Otherwise each working directory would have its own store.
+        // Refuse a relative path, because each working directory would have its own store.
         _ if name == "url"
             && text
                 .strip_prefix("file:")

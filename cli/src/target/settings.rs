@@ -24,7 +24,7 @@ struct Source {
     name: String,
 }
 
-/// Kinds of sources. Later ones override earlier ones.
+/// Kinds of sources. A later variant overrides an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Default,
@@ -50,7 +50,8 @@ impl fmt::Display for Source {
 
 const PROFILE: &str = "profile";
 
-/// The sources of the values given on the command line and in the environment. It has no arguments.
+/// The sources of the values that are given on the command line and in the environment. This type adds no arguments of
+/// its own.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sources(BTreeMap<&'static str, Source>);
 
@@ -100,11 +101,12 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Adds a profile to the given values: the named one, or `default` if no URL is given. The password of a profile
-    /// is therefore never sent to a server that only a flag or variable names.
+    /// Adds the values of a profile to the given values. The profile is the named one, or `default` if no URL is given.
+    /// If a flag or variable gives the URL and no profile is named, no profile is used. A profile's password is
+    /// therefore never sent to a server that the profile does not name.
     ///
     /// # Errors
-    /// A message for the user.
+    /// Returns a message for the user.
     pub(super) fn resolve(
         given: impl IntoIterator<Item = (&'static str, Option<OsString>)>,
         sources: &Sources,
@@ -142,7 +144,7 @@ impl Settings {
 
     fn text(&self, name: &str) -> Option<&str> {
         let value = self.values.get(name)?;
-        // Always UTF-8, because the option's type is a string.
+        // The value is always UTF-8, because the option is a string.
         value.value.to_str().filter(|it| !it.is_empty())
     }
 
@@ -169,8 +171,8 @@ impl Settings {
         Ok(Some(tls))
     }
 
-    /// Checks that URL and TLS options match. Drops TLS options whose source ranks below a URL without TLS, for
-    /// example those of a profile whose URL is replaced by a flag.
+    /// Checks that the URL and the TLS options match. If the URL needs no TLS, drops TLS options from sources of a
+    /// lower rank than the URL's source. An example is a profile with TLS options whose URL is overridden by a flag.
     fn check(&mut self) -> Result<(), String> {
         self.values
             .retain(|name, it| !it.value.is_empty() || ["url", PROFILE].contains(name));
@@ -224,7 +226,7 @@ impl Settings {
     }
 
     /// Returns the values and their sources, one per line, without the password. `local` is the URL of the per-user
-    /// store if it is used.
+    /// store if this store is used.
     pub(super) fn shown(&self, local: Option<&str>) -> String {
         let mut rows = Vec::new();
         if let Some(url) = local {
@@ -282,7 +284,7 @@ impl Settings {
                 None => command.env_remove(variable(name)),
             };
         }
-        // Keep the child from adding a profile.
+        // Prevent the child from adding the values of a profile.
         command.arg("--profile=");
         if self.url().is_none() {
             command.arg("--url=");

@@ -6,7 +6,8 @@ use lockkeeper::{Target, TargetError};
 
 use crate::exit::Failure;
 
-/// Schemes that a mistyped one is compared with. A store in memory is useless for a command.
+/// Schemes with which a mistyped scheme is compared. `memory` is missing, because a store in memory is useless for a
+/// command.
 const SCHEMES: [&str; 6] = [
     "file",
     "lockkeeper",
@@ -23,7 +24,7 @@ const ALIASES: [(&str, &str); 3] = [
     ("lk", "lockkeeper"),
 ];
 
-/// Number of letters in which a mistyped scheme may differ.
+/// Maximum number of letters in which a mistyped scheme may differ from the correct one.
 const MOST_EDITS: usize = 2;
 
 /// Parses a URL. The error names the mistake and the URLs that may have been meant.
@@ -35,7 +36,7 @@ pub(super) fn parse(url: &str) -> Result<Target, Failure> {
             false => format!("did you mean {}?", meant.join(" or ")),
         };
         Failure::Usage(match error {
-            // The library's error would list all forms of URLs.
+            // Replace the library's error, which would list all forms of URLs.
             TargetError::UnknownScheme { .. } => {
                 format!(
                     "\"{}\" is not the URL of a store: {question}",
@@ -51,9 +52,9 @@ pub(super) fn is_memory(url: &str) -> bool {
     url.split(':').next() == Some("memory")
 }
 
-/// Returns the valid URLs, in quotes, that are close to a wrong one.
+/// Returns the valid URLs, in quotes, that are similar to an invalid one.
 fn meant(url: &str) -> Vec<String> {
-    // It may contain a password.
+    // Suggest nothing, because the URL may contain a password.
     if url.contains('@') {
         return Vec::new();
     }
@@ -92,7 +93,7 @@ fn candidates(url: &str) -> Vec<String> {
     }
 }
 
-/// Returns `true` for hosts without a scheme, if each has a port.
+/// Returns `true` if the text is a list of hosts without a scheme, and each host has a port.
 fn has_ports(url: &str) -> bool {
     let hosts = url.split('/').next().unwrap_or_default();
     hosts.split(',').all(|host| {
@@ -101,7 +102,7 @@ fn has_ports(url: &str) -> bool {
     })
 }
 
-/// Returns the scheme that is closest to a mistyped one in lower case.
+/// Returns the known scheme that is closest to a mistyped scheme in lower case.
 fn known(scheme: &str) -> Option<&'static str> {
     let alias = ALIASES.iter().find(|(alias, _)| *alias == scheme);
     let closest = || {

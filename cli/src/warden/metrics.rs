@@ -10,18 +10,18 @@ use prometheus::{Gauge, IntGauge, IntGaugeVec, Opts, Registry};
 
 use crate::http::Health;
 
-/// State of the warden, for its metrics and probes. Clones share it.
+/// State of the warden, for its metrics and probes. Clones share the state.
 #[derive(Clone, Default)]
 pub(super) struct Monitor(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
     client: Option<Client>,
-    /// Set while it leads.
+    /// Set while this warden leads.
     warden: Option<Warden>,
 }
 
-/// Ends the metrics of a term of office when dropped.
+/// A term of office. When it is dropped, the metrics no longer count the warden as leading.
 pub(super) struct Term(Monitor);
 
 impl Drop for Term {
@@ -58,7 +58,7 @@ impl Health for Monitor {
     }
 }
 
-/// Returns the metrics of the warden, its process, and all locks in it.
+/// Returns a registry with the metrics of the warden, of its process, and of all locks in this process.
 pub(super) fn registry(of: &Monitor) -> prometheus::Result<Registry> {
     let registry = Registry::new();
     lockkeeper::register_process_metrics(&registry)?;
@@ -141,7 +141,8 @@ impl Collector for WardenCollector {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        // Clone it, so that a warden that ends concurrently is not dropped under the lock.
+        // Clone the warden. Otherwise, we could be the last owner of a warden that ends now, and would drop it under
+        // the lock.
         let warden = self.of.0.lock().warden.clone();
         self.leads.set(warden.is_some().into());
         self.set(warden.map(|warden| warden.stats()).unwrap_or_default());
