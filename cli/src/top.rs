@@ -35,7 +35,8 @@ const REDRAW: Duration = Duration::from_secs(1);
 
 const QUEUE: usize = 64;
 
-/// How long to wait for SIGCONT after Ctrl-Z. If no shell can continue this job, the system does not stop it.
+/// Time to wait for SIGCONT after Ctrl-Z. If no shell can continue this job, the system does not stop it, and we
+/// continue.
 const CONTINUED: Duration = Duration::from_millis(500);
 
 /// The arguments of `top`.
@@ -72,7 +73,7 @@ impl Top {
         let (tell, inputs) = mpsc::channel(QUEUE);
         let screen = Screen::enter()?;
         let keys = tell.clone();
-        // A separate thread, because reading a terminal blocks. It ends with the process.
+        // Use a separate thread, because reading a terminal blocks. The thread ends with the process.
         std::thread::Builder::new()
             .name("lockkeeper-keys".into())
             .spawn(move || read_keys(&keys))?;
@@ -92,7 +93,7 @@ impl Top {
     }
 }
 
-/// Forwards the keys until the terminal or the receiver is gone.
+/// Forwards the keys until the terminal is gone or the receiver is dropped.
 fn read_keys(tell: &Sender<Input>) {
     loop {
         let input = match event::read() {
@@ -115,7 +116,7 @@ struct Shell {
     screen: Screen,
     store: Store,
     began: Instant,
-    /// Reads the open queue.
+    /// The task that reads the open queue.
     queue: Option<JoinHandle<()>>,
 }
 
@@ -144,7 +145,7 @@ impl Shell {
                     continue;
                 }
             };
-            // Apply all pending inputs before drawing.
+            // Apply all inputs that are already pending before drawing.
             let mut next = input;
             for _ in 0..QUEUE {
                 let Some(input) = next else { break };
@@ -184,7 +185,8 @@ impl Shell {
             }
             Effect::Close => self.close(),
             Effect::Revoke(revocation) => {
-                // Independent of the dialog, because an interrupted request may or may not be executed.
+                // Run this independently of the dialog, because it is unknown whether an interrupted request is
+                // executed.
                 tokio::spawn(self.store.clone().revoke(*revocation));
             }
         }
@@ -214,7 +216,8 @@ impl Shell {
         }
     }
 
-    /// Takes the terminal again after SIGCONT. Returns `true` if the command must end.
+    /// Takes the terminal again after SIGCONT, or stops again if the job was continued in the background. Returns
+    /// `true` if the command must end.
     async fn resume(&mut self, signals: &mut Signals) -> Result<bool, Failure> {
         if self.screen.is_in_foreground() {
             self.screen.take()?;

@@ -1,5 +1,5 @@
-//! Draws the [`State`], limited to the rows that fit. Texts are escaped and cut to their columns, so no name or label
-//! can overflow.
+//! Draws the [`State`]. Only the rows that fit on the screen are drawn. Texts are escaped and cut to the width of their
+//! column, so a name or label cannot overwrite other columns.
 
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
@@ -19,7 +19,7 @@ use crate::revoke::RISK;
 
 #[derive(Debug)]
 pub(super) struct Look {
-    /// The store, and the prefix of the locks.
+    /// Name of the store, and prefix of the locks.
     pub(super) store: String,
     pub(super) prefix: Option<String>,
     pub(super) has_color: bool,
@@ -28,7 +28,7 @@ pub(super) struct Look {
 /// Minimum widths of the columns, in the order of [`TITLES`].
 const WIDTHS: [usize; 11] = [14, 9, 19, 8, 8, 8, 8, 18, 10, 7, 10];
 
-/// The columns by importance. A narrow terminal shows only the first ones.
+/// The columns, most important first. A narrow terminal shows only the first of them.
 const BY_WORTH: [usize; 11] = [LOCK, HELD, OVERDUE, 6, LABEL, HOST, 9, 2, 4, 1, 7];
 
 const LOCK: usize = 0;
@@ -67,7 +67,7 @@ pub(super) fn draw(frame: &mut Frame, state: &mut State, look: &Look) {
     let area = frame.area();
     let line = |y| Rect::new(area.x, y, area.width, 1).intersection(area);
     let (first, last) = (area.top(), area.bottom().saturating_sub(1));
-    // On a small terminal, drop the lines above and below first.
+    // On a small terminal, leave out the lines above and below the list first.
     let above = if state.queue.is_some() { 1 } else { 3 };
     let body = Rect::new(
         area.x,
@@ -139,7 +139,7 @@ fn summary(state: &State, look: &Look) -> String {
     text
 }
 
-/// Writes the state of the connection, so that old data never looks current.
+/// Writes the state of the connection, so that outdated data never looks current.
 fn draw_link(buffer: &mut Buffer, line: Rect, state: &State, look: &Look) {
     let ago = |at| duration(state.at.saturating_sub(at));
     let (text, is_bad) = match (&state.link, state.silent_for()) {
@@ -172,11 +172,11 @@ fn draw_link(buffer: &mut Buffer, line: Rect, state: &State, look: &Look) {
     put(buffer, line, &text, style);
 }
 
-/// Width of the longest "queued" time, which is shown if the grant time is unknown.
+/// Width of the longest "queued" time, which is shown instead of the hold time if the grant time is unknown.
 const QUEUED_WIDTH: usize = "queued 99d 23h".len();
 
-/// Returns the columns that fit, with their positions and widths, in the order of the titles. `held` is the width of
-/// the visible times.
+/// Returns the columns that fit, each with its position and width, in the order of the titles. `held` is the width of
+/// the hold times on the screen.
 fn columns(width: usize, held: usize) -> Vec<(usize, usize, usize)> {
     let mut widths = WIDTHS;
     widths[HELD] = held.clamp(WIDTHS[HELD], QUEUED_WIDTH);
@@ -191,7 +191,7 @@ fn columns(width: usize, held: usize) -> Vec<(usize, usize, usize)> {
         chosen.push(column);
     }
     chosen.sort_unstable();
-    // Names and labels get the remaining width.
+    // Distribute the remaining width to the names, labels and hosts.
     let mut spare = width.saturating_sub(used);
     for (column, eighths) in [(LABEL, 3), (HOST, 1)] {
         if chosen.contains(&column) {
@@ -209,7 +209,7 @@ fn columns(width: usize, held: usize) -> Vec<(usize, usize, usize)> {
     placed.collect()
 }
 
-/// Returns the title of a column, with a mark if the rows are sorted by it.
+/// Returns the title of a column. The title has a mark if the rows are sorted by this column.
 fn title(column: usize, (sort, reversed): (Sort, bool)) -> String {
     let sorted = match sort {
         Sort::Name => LOCK,
@@ -300,7 +300,8 @@ fn draw_queue(buffer: &mut Buffer, body: Rect, state: &mut State) {
     }
 }
 
-/// Returns a text without its first columns. A wide character that is cut in half leaves a blank.
+/// Returns a text without its first `columns` columns. If this cuts a wide character in half, its other half becomes a
+/// blank.
 fn behind(text: &str, columns: usize) -> String {
     let mut at = 0;
     let mut kept = String::new();
@@ -311,7 +312,7 @@ fn behind(text: &str, columns: usize) -> String {
         } else if at < columns && next > columns {
             kept.push(' ');
         } else if !kept.is_empty() {
-            // Belongs to the character before it.
+            // The character has no width and belongs to the character before it.
             kept.push(c);
         }
         at = next;
@@ -334,7 +335,7 @@ fn draw_foot(buffer: &mut Buffer, line: Rect, state: &State) {
     }
 }
 
-/// Returns the line of the filter, cut at the start if it is too long, and a hint.
+/// Returns the line in which the filter is typed, and a hint. A filter that is too long loses its start.
 fn prompt(state: &State, width: u16) -> (String, &'static str) {
     let text = escaped(&state.filter);
     let room = usize::from(width).saturating_sub(2);
@@ -346,7 +347,7 @@ fn prompt(state: &State, width: u16) -> (String, &'static str) {
     (format!("/{text}"), hint)
 }
 
-/// Draws a box in the middle of the screen. The question is in its last line, which is always visible.
+/// Draws a box in the middle of the screen. The question is in the last line of the box, which is always visible.
 fn draw_box(buffer: &mut Buffer, area: Rect, head: &str, lines: &[String], foot: &str) {
     let inner = lines.iter().map(|line| line.width()).max().unwrap_or(0);
     let width = inner.max(foot.width()) as u16 + 4;
@@ -385,7 +386,7 @@ fn draw_dialog(buffer: &mut Buffer, area: Rect, state: &State, dialog: &Revocati
     let width = usize::from(area.width).saturating_sub(4).clamp(1, 66);
     let name = escaped(&lock_name(&dialog.lock));
     let mut lines = wrapped(&format!("lock {name}"), width, 2);
-    // The token is first, so it is visible on the smallest screen.
+    // Write the token first, so that it is visible even on the smallest screen.
     lines.extend(wrapped(&described(&dialog.holder), width, 3));
     let (head, foot) = match dialog.force {
         true => (" Take the lock away? ", " y: take it away  n: no "),
@@ -408,7 +409,7 @@ fn draw_dialog(buffer: &mut Buffer, area: Rect, state: &State, dialog: &Revocati
 
 /// Wraps a text, preferably at blanks, and truncates it to this many lines.
 fn wrapped(text: &str, width: usize, limit: usize) -> Vec<String> {
-    // Enough characters, so that a long text is not wrapped in full.
+    // Take only as many characters as we may need, so that we do not wrap a long text in full.
     let text: String = text.chars().take(4 * width * limit).collect();
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

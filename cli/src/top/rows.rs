@@ -1,7 +1,7 @@
 //! [`Rows`]: the sorted list of locks, and the selected row.
 //!
-//! The order is a search tree whose keys do not depend on the time. A change costs O(log n), and a screen costs its
-//! number of rows.
+//! The order is a search tree whose keys do not change over time. A change costs O(log n), and the cost of a screen is
+//! proportional to the number of its rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -10,7 +10,7 @@ use lockkeeper::{FencingToken, LockChange, LockInfo, QueueEntry, ZnodePath};
 
 use crate::live::{Sort, rank, searched};
 
-/// A holder of a lock, or a lock without one. Ordered by rank, then by lock and token.
+/// A holder of a lock, or a lock that has no holder. Ordered by rank, then by lock and token.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Row {
     rank: i64,
@@ -27,12 +27,13 @@ pub(super) struct Rows {
     waiters: usize,
     sort: Sort,
     reversed: bool,
-    /// In lower case.
+    /// The filter, in lower case.
     filter: String,
     selected: Option<Row>,
     /// Number of rows above the selected one on the screen.
     above: usize,
-    /// True if the screen shows the first row. It stays visible if new rows appear above the selected one.
+    /// True if the screen shows the first row. In this case, the first row stays visible when new rows appear above the
+    /// selected row.
     at_top: bool,
 }
 
@@ -81,7 +82,7 @@ impl Rows {
         self.selected.as_ref()
     }
 
-    /// Applies a change. `all` means that it contains all locks.
+    /// Applies a change. `all` means that the change contains all locks.
     pub(super) fn apply(&mut self, change: LockChange, all: bool) {
         if all {
             self.locks.clear();
@@ -120,7 +121,7 @@ impl Rows {
         }
     }
 
-    /// Returns the rows of a lock that match the filter.
+    /// Returns those rows of a lock that match the filter.
     fn rows_of<'a>(&'a self, lock: &'a LockInfo) -> impl Iterator<Item = Row> + 'a {
         let nobody = lock.holders.is_empty().then_some(None);
         let holders = lock.holders.iter().map(Some).chain(nobody);
@@ -142,8 +143,8 @@ impl Rows {
         self.select_again();
     }
 
-    /// Finds the selected row again. If its holder is gone, selects another of the same lock or the row that took its
-    /// place.
+    /// Finds the selected row again. If the row's holder is gone, selects another row of the same lock, or else the row
+    /// that is now at the same place.
     fn select_again(&mut self) {
         let Some(old) = self.selected.take() else {
             self.selected = self.end(true);
@@ -162,12 +163,12 @@ impl Rows {
             .or_else(|| self.above(Some(&old)).next().cloned());
     }
 
-    /// Returns the rows below one on the screen, or all rows.
+    /// Returns the rows below `from` on the screen, nearest first, or all rows if `from` is `None`.
     fn below<'a>(&'a self, from: Option<&Row>) -> Box<dyn Iterator<Item = &'a Row> + 'a> {
         self.rows_from(from, !self.reversed)
     }
 
-    /// Returns the rows above one, nearest first, or all rows.
+    /// Returns the rows above `from` on the screen, nearest first, or all rows if `from` is `None`.
     fn above<'a>(&'a self, from: Option<&Row>) -> Box<dyn Iterator<Item = &'a Row> + 'a> {
         self.rows_from(from, self.reversed)
     }
@@ -192,8 +193,8 @@ impl Rows {
         ends.cloned()
     }
 
-    /// Sorts by this order, or reverses it if it is already in use. Selects the first row, because that is what the
-    /// user wants to see.
+    /// Sorts by this order. If the rows already have this order, reverses it. Selects the first row, because the user
+    /// wants to see the start of the new order.
     pub(super) fn sort_by(&mut self, sort: Sort) {
         match sort == self.sort {
             true => self.reversed = !self.reversed,
@@ -208,7 +209,7 @@ impl Rows {
         self.rebuild();
     }
 
-    /// Moves the selection by this many rows, up to the last or first row.
+    /// Moves the selection by this many rows, but not beyond the last or first row.
     pub(super) fn step(&mut self, by: isize) {
         let Some(old) = self.selected.clone() else {
             return;
@@ -223,7 +224,8 @@ impl Rows {
             (steps, new) = (steps + 1, Some(row.clone()));
         }
         self.selected = new.or(Some(old));
-        // `window` limits this number. The selection moves on the screen first, then the screen scrolls.
+        // The selection first moves on the screen. At the edge, the screen scrolls, because `window` limits this
+        // number.
         self.above = match by > 0 {
             true => self.above.saturating_add(steps),
             false => self.above.saturating_sub(steps),
@@ -249,7 +251,7 @@ impl Rows {
         self.at_top = false;
     }
 
-    /// Returns the rows of a screen of this height, and the number of those above the selected one.
+    /// Returns the rows on a screen of this height, and the number of rows above the selected one.
     pub(super) fn window(&mut self, height: usize) -> (Vec<Row>, usize) {
         let (Some(selected), true) = (self.selected.clone(), height > 0) else {
             return (Vec::new(), 0);
@@ -263,7 +265,7 @@ impl Rows {
             true => ahead.len(),
             false => self.above.min(ahead.len()),
         };
-        // Leave no line empty while there are rows above.
+        // Leave no line empty as long as there are rows above the screen.
         above = above.max(height.saturating_sub(behind.len()).min(ahead.len()));
         self.above = above;
         self.at_top = from_top && above == ahead.len();

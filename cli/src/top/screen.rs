@@ -1,4 +1,4 @@
-//! [`Screen`]: the terminal in use by the command. It is restored however the command ends.
+//! [`Screen`]: the terminal while the command uses it. The terminal is restored however the command ends.
 
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
@@ -51,10 +51,11 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Takes the terminal, possibly again, and redraws it in full the next time.
+    /// Takes the terminal, for the first time or again. The next call of `draw` redraws it in full.
     pub(super) fn take(&mut self) -> io::Result<()> {
         self.is_ours = true;
-        // The shell may have changed the modes while this job was stopped, which crossterm does not know.
+        // Turn raw mode off first. The shell may have changed the modes while this job was stopped, and crossterm would
+        // not notice.
         let _ = disable_raw_mode();
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste)?;
@@ -67,14 +68,14 @@ impl Screen {
         }
     }
 
-    /// Fails if the terminal is gone, which reading from it does not report.
+    /// Fails if the terminal is gone. Reading from the terminal does not report this.
     pub(super) fn check_alive(&self) -> io::Result<()> {
         tcgetwinsize(io::stdin())?;
         Ok(())
     }
 
     pub(super) fn clear(&mut self) -> io::Result<()> {
-        // Not `Terminal::clear`, which queries the cursor position. Not every terminal answers.
+        // Do not use `Terminal::clear`, because it asks for the cursor position, and not every terminal answers.
         let size = self.terminal.size()?;
         self.terminal.resize(Rect::from((Position::ORIGIN, size)))
     }
@@ -84,14 +85,15 @@ impl Screen {
         Ok(())
     }
 
-    /// Returns `true` if this job may use the terminal. In the background, setting its modes would stop us (SIGTTOU)
-    /// repeatedly, before we could act on a signal that ends us.
+    /// Returns `true` if this job is in the foreground and may use the terminal. If a job in the background set the
+    /// modes of the terminal, it would be stopped (SIGTTOU) again and again, before it could act on a signal that ends
+    /// it.
     pub(super) fn is_in_foreground(&self) -> bool {
         is_in_foreground()
     }
 
-    /// Gives the terminal back, and stops the job like Ctrl-Z. Returns when it is continued, or immediately if no
-    /// shell could continue it.
+    /// Gives the terminal back and stops the job, like Ctrl-Z. Returns when the job is continued, or immediately if
+    /// there is no shell that could continue it.
     pub(super) fn suspend(&mut self) -> io::Result<()> {
         self.release();
         // Stop the whole job, as the terminal does outside of raw mode.
@@ -106,7 +108,7 @@ impl Drop for Screen {
     }
 }
 
-/// Restores the terminal. Ignores errors, because it may be gone.
+/// Restores the terminal. Ignores errors, because the terminal may be gone.
 fn restore() {
     let mut out = io::stdout();
     let _ = queue!(out, DisableBracketedPaste, LeaveAlternateScreen, Show);
@@ -114,9 +116,9 @@ fn restore() {
     restore_modes();
 }
 
-/// Restores the modes of the terminal, which works even if it takes no output.
+/// Restores the modes of the terminal. This works even if the terminal accepts no output.
 pub(super) fn restore_modes() {
-    // In the background, the modes belong to another job.
+    // If we are in the background, another job uses the terminal and its modes.
     if is_in_foreground() {
         let _ = disable_raw_mode();
     }
@@ -127,13 +129,13 @@ fn is_in_foreground() -> bool {
     owner.is_none_or(|owner| owner == getpgrp())
 }
 
-/// Makes a panic end the process, and restores the terminal so that its message is readable.
+/// Makes every panic end the process. The terminal is restored first, so that the message of the panic is readable.
 fn restore_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         restore();
         report(panic);
-        // A panic in a task would only end the task and leave a frozen screen.
+        // Without this, a panic in a task would only end the task and leave a frozen screen.
         std::process::exit(101);
     }));
 }

@@ -1,7 +1,7 @@
 //! [`Signals`]: the signals that end the command, and SIGCONT.
 //!
-//! A terminal whose program or connection hangs takes no output and blocks the command in a write.
-//! [`end_when_blocked`] therefore also waits for the ending signals on a separate thread.
+//! If the program or connection behind a terminal hangs, the terminal accepts no output, and the command blocks in a
+//! write. A separate thread ([`end_when_blocked`]) therefore also waits for the signals that end the command.
 
 use std::io;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use tokio::time::timeout;
 
 use super::screen;
 
-/// How long the command may take to end after a signal, before we assume that the terminal blocks it.
+/// Time for the command to end after a signal. After this time, we assume that the terminal blocks the command.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Maximum time between the handling of two signals that arrived together. If a job is stopped again too early, only
-/// the next signal ends it.
+/// Maximum time between the handling of two signals that arrived together. If we stop the job again too early, the
+/// second signal does not end it, and only the next one does.
 const TOGETHER: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +52,8 @@ impl Signals {
         }
     }
 
-    /// Returns `true` if an ending signal arrived together with SIGCONT. A job that is ended while stopped gets both,
-    /// and different threads may handle them in either order.
+    /// Returns `true` if a signal that ends the command arrived together with SIGCONT. A stopped job that is ended
+    /// receives both signals, and different threads may handle them in either order.
     pub(super) async fn end_follows(&mut self) -> bool {
         timeout(TOGETHER, self.end.first()).await.is_ok()
     }
@@ -82,7 +82,7 @@ impl Ends {
     }
 }
 
-/// Ends the process if it does not react to a signal because the terminal blocks it.
+/// Starts a thread that ends the process if a signal does not end it, because the terminal blocks the command.
 fn end_when_blocked() -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_io().build()?;
     let mut end = {
@@ -92,7 +92,7 @@ fn end_when_blocked() -> io::Result<()> {
     let wait = move || {
         runtime.block_on(end.first());
         std::thread::sleep(PATIENCE);
-        // This restores the modes without a write. The screen stays as it is.
+        // Restore the modes, which needs no write. The content of the screen remains.
         screen::restore_modes();
         std::process::exit(0);
     };

@@ -1,8 +1,8 @@
-//! [`State`]: all data of `lockkeeper top`. It turns keys and updates into an optional [`Effect`], and performs no
-//! I/O.
+//! [`State`]: all data of `lockkeeper top`. It processes keys and updates, and may return an [`Effect`] for each. It
+//! performs no I/O.
 //!
-//! Only the holder named in the dialog is revoked. The dialog stores that holder's entry and passes it to the
-//! [`Effect`], whatever the list shows by then.
+//! Only the holder named in the dialog is revoked. The dialog stores this holder's entry and passes it to the
+//! [`Effect`], even if the list shows another holder by then.
 
 use std::time::Duration;
 
@@ -22,14 +22,14 @@ pub(super) enum Input {
     Redraw,
     /// An update of the locks or the connection.
     News(News),
-    /// The queue of the open lock, or why it could not be read.
+    /// The queue of the open lock, or the reason why it could not be read.
     Queue {
         lock: ZnodePath,
         queue: Result<LockQueue, String>,
     },
-    /// An action is complete.
+    /// An action is complete. Contains a message for the user.
     Done(String),
-    /// The keyboard is gone.
+    /// The keyboard cannot be read any more. Contains the reason.
     NoKeys(String),
 }
 
@@ -42,19 +42,19 @@ impl From<News> for Input {
 #[derive(Debug)]
 pub(super) enum Effect {
     Quit,
-    /// The terminal is gone, which is a failure.
+    /// The command fails because the terminal is gone.
     Fail(String),
     /// Gives the terminal back to the shell until the command is continued.
     Suspend,
     Clear,
-    /// Reads the queue of a lock from now on.
+    /// Reads the queue of this lock until it is closed.
     Open(ZnodePath),
-    /// No queue is shown any more.
+    /// Stops reading a queue, because none is shown any more.
     Close,
     Revoke(Box<Revocation>),
 }
 
-/// A holder, and whether to ask or remove it.
+/// A holder to revoke.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Revocation {
     /// Removes the holder instead of asking it to release.
@@ -77,11 +77,11 @@ pub(super) enum Link {
 #[derive(Debug)]
 pub(super) struct QueueView {
     pub(super) lock: ZnodePath,
-    /// The row from which it was opened.
+    /// The row of the list from which the queue was opened.
     of: Row,
     queue: Option<Result<LockQueue, String>>,
     pub(super) lines: Vec<String>,
-    /// Number of lines scrolled, and of columns.
+    /// Number of lines and number of columns by which the view is scrolled.
     pub(super) scroll: (usize, usize),
 }
 
@@ -89,12 +89,12 @@ pub(super) struct QueueView {
 pub(super) struct State {
     pub(super) rows: Rows,
     pub(super) link: Link,
-    /// Monotonic time since the start, and the time of the store's client.
+    /// Monotonic time since the start, and the wall-clock time of the store's client in milliseconds.
     pub(super) at: Duration,
     pub(super) now_ms: i64,
-    /// Time of the store's last answer.
+    /// Time of the store's last answer, on the same clock as `at`.
     pub(super) heard: Duration,
-    /// Number of unreadable znodes, and one of the reasons.
+    /// Number of znodes that could not be read, and the reason for one of them.
     pub(super) unreadable: Option<(usize, String)>,
     pub(super) queue: Option<QueueView>,
     pub(super) dialog: Option<Revocation>,
@@ -130,7 +130,7 @@ impl State {
         let seconds = |ms: i64| ms.div_euclid(1_000);
         let is_new = seconds(now_ms) != seconds(self.now_ms);
         (self.at, self.now_ms) = (at, now_ms);
-        // Only once per second, because a long queue is expensive.
+        // Write the lines only once per second, because this takes long for a long queue.
         if is_new && let Some(view) = &mut self.queue {
             view.write(now_ms);
         }
@@ -141,7 +141,7 @@ impl State {
             Input::Key(key) if key.kind != KeyEventKind::Release => return self.key(key),
             Input::Key(_) => {}
             Input::Paste(text) if self.is_typing => self.type_in(&text),
-            // Do not interpret text pasted by mistake as keys.
+            // Ignore the text. It was pasted by mistake, and its letters must not act as keys.
             Input::Paste(_) => {}
             Input::Redraw => return Some(Effect::Clear),
             Input::News(news) => self.hear(news),
@@ -186,13 +186,13 @@ impl State {
     fn lose(&mut self, why: Option<String>) {
         let at = match &self.link {
             Link::Lost { at, .. } => *at,
-            // The last time at which the store is known to have been reachable.
+            // This is the last time at which we know that the store was reachable.
             _ => self.heard,
         };
         self.link = Link::Lost { at, why };
     }
 
-    /// Returns how long the store has been silent on a connection that is still open.
+    /// Returns how long the store has been silent, if this is too long and the connection is still open.
     pub(super) fn silent_for(&self) -> Option<Duration> {
         let silent = self.at.saturating_sub(self.heard);
         (self.link == Link::Live && silent > SILENCE).then_some(silent)
@@ -202,7 +202,7 @@ impl State {
         self.link == Link::Live && self.silent_for().is_none()
     }
 
-    /// Returns `true` if the holder that the dialog names no longer holds the lock.
+    /// Returns `true` if the dialog's holder no longer holds the lock.
     pub(super) fn is_gone(&self, dialog: &Revocation) -> bool {
         let token = dialog.holder.fencing_token;
         let in_queue = self.queue.as_ref().filter(|it| it.lock == dialog.lock);
@@ -442,7 +442,7 @@ impl QueueView {
         self.lines = text.lines().map(str::to_owned).collect();
     }
 
-    /// Limits the scrolling so that the last line stays at the bottom of the screen.
+    /// Limits the scrolling so that the last line does not move above the bottom of the screen.
     pub(super) fn bound(&mut self, height: usize) {
         let last = self.lines.len().saturating_sub(height);
         self.scroll.0 = self.scroll.0.min(last);

@@ -14,7 +14,7 @@ use crate::revoke;
 /// Minimum delay between two readings of an open queue.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The delay is at least this many times the duration of the last reading.
+/// Factor of the delay. The delay is at least this many times as long as the last reading.
 const PAUSE_FACTOR: u32 = 10;
 
 #[derive(Clone)]
@@ -32,7 +32,7 @@ impl Store {
         self.feed.client()
     }
 
-    /// Sends an input. The receiver may be gone because the command is ending.
+    /// Sends an input. Ignores an error, which means that the command is ending and the receiver is gone.
     async fn tell(&self, input: Input) {
         let _ = self.tell.send(input).await;
     }
@@ -47,7 +47,7 @@ impl Store {
         loop {
             let began = Instant::now();
             let queue = match lock_queue(&self.feed.client(), &lock).await {
-                // The status line already reports these.
+                // Ignore these errors, because the status line already reports them.
                 Err(Error::ConnectionLoss | Error::SessionExpired { .. }) => None,
                 queue => Some(queue.map_err(|error| error.to_string())),
             };
@@ -60,7 +60,7 @@ impl Store {
         }
     }
 
-    /// Asks or removes the confirmed holder, and no other.
+    /// Asks or removes the holder that the user has confirmed, and no other holder.
     pub(super) async fn revoke(self, revocation: Revocation) {
         let holder = &revocation.holder;
         let revoker = Revoker::new(&self.feed.client()).by(revoke::user("top"));

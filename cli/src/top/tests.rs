@@ -15,7 +15,7 @@ use crate::live::samples::{NOW_MS, change, lock, path, sample, token};
 use crate::live::{News, Sort};
 use crate::locks::names::lock_name;
 
-/// a is held longest, b has the most waiters, then c and d.
+/// Returns a state with four locks. Lock a is held longest, then c, b and d. Lock b has the most waiters, then c.
 fn four() -> State {
     let mut state = State::new();
     state.tick(Duration::from_secs(1), NOW_MS);
@@ -85,7 +85,7 @@ fn drawn(state: &mut State, width: u16, height: u16) -> Terminal<TestBackend> {
 fn lines(state: &mut State, width: u16, height: u16) -> Vec<String> {
     let terminal = drawn(state, width, height);
     let buffer = terminal.backend().buffer();
-    // A wide character covers the next cell.
+    // Skip the cell after a wide character, because the character covers it.
     let line = |y| {
         let mut hidden = 0;
         (0..width).fold(String::new(), |line, x| match hidden {
@@ -206,7 +206,7 @@ fn the_selection_stays_on_its_lock() {
     let mut state = four();
     types(&mut state, "tj");
     assert_eq!(selected(&state), "c");
-    // Its holder changes, and so does its position.
+    // The holder of the selected lock changes, and so does the lock's position.
     news(
         &mut state,
         change([lock("c", 9, 0, 1), lock("x", 10, 999, 0)], &["a"]),
@@ -215,7 +215,7 @@ fn the_selection_stays_on_its_lock() {
         (shown(&mut state), selected(&state)),
         ("xbdc".into(), "c".into())
     );
-    // It is gone. The next row is selected, or the one before.
+    // The selected lock is gone. The next row is selected, or the previous row if there is no next one.
     news(&mut state, change([], &["c"]));
     assert_eq!(selected(&state), "d");
     types(&mut state, "k");
@@ -327,7 +327,7 @@ fn a_dialog_acts_on_the_holder_that_it_names() {
         let mut state = four();
         assert!(types(&mut state, &format!("j{key}")).is_none());
         let holder = lock("b", 2, 10, 7).holders[0].path.clone();
-        // The rows and the selection move, and another client waits.
+        // The rows and the selection move, and a client joins the queue.
         news(
             &mut state,
             change([lock("b", 2, 10, 8), lock("0", 7, 1, 0)], &["a"]),
@@ -390,7 +390,7 @@ fn nothing_is_revoked_on_old_news() {
     for key in ["r", "R"] {
         assert!(types(&mut state, key).is_none() && state.dialog.is_none());
     }
-    // Connected again, but the locks may have changed.
+    // The client is connected again, but the locks may have changed.
     state.apply(News::Reading.into());
     assert!(types(&mut state, "R").is_none() && state.dialog.is_none());
 }
