@@ -117,7 +117,7 @@ impl Admin {
         })?;
         crate::output::print(&self.command.told(&reply))?;
         if let Command::Drain { wait: true, .. } = self.command {
-            // The server closes the stream when it has stopped.
+            // The server closes the stream after it has stopped.
             while next()?.is_some() {}
             crate::output::print("the server has stopped\n")?;
         }

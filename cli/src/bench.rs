@@ -1,9 +1,9 @@
 //! `lockkeeper bench`: runs the benchmark workloads on any store.
 //!
-//! A run is bounded in time, sessions and znodes. It writes only below one new znode ([`Folder`]), which it removes at
-//! the end, even if it is interrupted.
+//! The duration, the number of sessions and the number of znodes of a run are limited. A run writes only below one new
+//! znode ([`Folder`]), and removes this znode at the end, even if the run is interrupted.
 //!
-//! The workloads are in this package's library because the benchmarks in `benches/` run them as well.
+//! The workloads are in this package's library, because the benchmarks in `benches/` also run them.
 
 mod folder;
 mod heading;
@@ -119,7 +119,8 @@ impl Bench {
         };
         let removed = tokio::select! {
             removed = async {
-                // End the run first. A recipe recreates missing parents, including the folder that we remove here.
+                // End the run before removing the folder. A recipe creates missing parents, so it could create the
+                // folder again.
                 run.end().await;
                 folder.remove(&keeper).await
             } => removed.map_err(|error| error.to_string()),
@@ -136,7 +137,8 @@ impl Bench {
         }
     }
 
-    /// Connects the clients. Asks for the server's version first, because the clients may use up all its connections.
+    /// Connects the clients. Asks for the server's version first, because the clients may use up all connections of the
+    /// server.
     async fn connect<'a>(
         &'a self,
         keeper: &'a Client,
@@ -167,7 +169,7 @@ impl Bench {
         chosen.to_vec()
     }
 
-    /// Returns the time limit of a workload, for a server that stops answering.
+    /// Returns the time limit of a workload, which matters if the server stops answering.
     fn patience(&self) -> Duration {
         let unanswered = self.target.session_timeout + self.target.connect_timeout;
         self.warm_up + self.seconds + 2 * unanswered + Duration::from_secs(60)
@@ -182,10 +184,10 @@ async fn interrupted(signals: &mut Signals) -> Failure {
     Failure::Other(format!("interrupted by {signal}"))
 }
 
-/// Signals within this time count as one, because `timeout` sends one to the process and one to its group.
+/// Signals within this time count as a single signal, because `timeout` signals both the process and its group.
 const SAME_SIGNAL: Duration = Duration::from_secs(1);
 
-/// Waits for a second signal, which aborts the clean-up.
+/// Waits for a second signal, with which the user aborts the clean-up.
 async fn interrupted_again(signals: &mut Signals) -> Failure {
     let first = Instant::now();
     loop {

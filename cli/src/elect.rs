@@ -1,7 +1,7 @@
 //! `lockkeeper elect`: runs a command while this candidate leads, or prints each change of leader.
 //!
-//! The command runs as under `lockkeeper run`, with front, guardian and launcher. After a loss, the guardian campaigns
-//! again.
+//! The command runs as under `lockkeeper run`, with front, guardian, reaper and launcher. After a loss of the
+//! leadership, the guardian campaigns again.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -89,7 +89,7 @@ impl Elect {
     }
 }
 
-/// Returns `TOKEN LABEL`, or `-` if there is no leader.
+/// Returns the line `TOKEN LABEL` for the new leader, or `-` if there is no leader.
 fn line(change: &LeaderChange) -> String {
     let Some(leader) = change.leader() else {
         return "-\n".into();

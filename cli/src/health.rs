@@ -1,5 +1,5 @@
-//! `lockkeeper health`: asks a server whether it is alive or ready, for probes without another HTTP client, such as in
-//! a container.
+//! `lockkeeper health`: asks a server whether it is alive or ready. Probes can use it where no other HTTP client is
+//! installed, such as in a container.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -23,7 +23,7 @@ pub(crate) struct Health {
     timeout: Duration,
 }
 
-/// Longest accepted answer. A health page is one line.
+/// Maximum size of an answer, in bytes. A health page has only one line.
 const MAX_ANSWER_BYTES: usize = 16 << 10;
 
 impl Health {
@@ -56,7 +56,7 @@ impl Health {
         );
         stream.write_all(head.as_bytes())?;
         let (mut answer, mut buffer) = (Vec::new(), [0; 4_096]);
-        // The deadline applies to the whole answer, even if it trickles in.
+        // The deadline applies to the whole answer, even if the answer arrives in small pieces.
         while answer.len() < MAX_ANSWER_BYTES {
             let rest = deadline.saturating_duration_since(Instant::now());
             stream.set_read_timeout(Some(rest.max(Duration::from_millis(1))))?;

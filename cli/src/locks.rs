@@ -92,7 +92,7 @@ fn shown<'a>(locks: impl IntoIterator<Item = &'a LockInfo>, now_ms: i64) -> Tabl
     table
 }
 
-/// Returns the row of a lock and one of its holders. Unknown cells are empty.
+/// Returns the row of a lock and one of its holders. Cells without a known value are empty.
 pub(crate) fn row(lock: &LockInfo, holder: Option<&QueueEntry>, now_ms: i64) -> [String; 11] {
     let cells = holder.map(|holder| cells(holder, now_ms));
     let [token, held, expected, overdue, session, host, pid, label] = cells.unwrap_or_default();
@@ -125,7 +125,8 @@ pub(crate) fn cells(entry: &QueueEntry, now_ms: i64) -> [String; 8] {
     ]
 }
 
-/// Returns how long an entry has held, or how long it has been queued if it is a waiter or the grant time is unknown.
+/// Returns the hold time of an entry. For a waiter, or if the grant time is unknown, returns the time since the entry
+/// was queued.
 fn held(entry: &QueueEntry, now_ms: i64) -> String {
     let held = entry.held_for(now_ms).map(duration);
     held.unwrap_or_else(|| format!("queued {}", duration(entry.age(now_ms))))
@@ -145,7 +146,7 @@ pub(crate) fn described(entry: &QueueEntry) -> String {
     parts.join(", ")
 }
 
-/// Returns the label of an entry, or else the data of its leader campaign.
+/// Returns the label of an entry. If it has none, returns the data with which it campaigns in an election.
 fn label(entry: &QueueEntry) -> Option<&str> {
     let metadata = entry.metadata.as_ref()?;
     metadata.label.as_deref().or_else(|| leader_data(metadata))

@@ -29,7 +29,7 @@ impl Permits {
         let name = escaped(&lock_name(path.as_znode()));
         let semaphore = Semaphore::open(&client, path.clone())?;
         let failed = |error| failure(error, &name);
-        // Read first, because setting the number would create a missing semaphore.
+        // Read the number first, because setting it would create a missing semaphore.
         semaphore.permits().await.map_err(failed)?;
         if let Some(number) = self.number {
             if !self.force {
@@ -43,8 +43,8 @@ impl Permits {
     }
 }
 
-/// Refuses a number smaller than the permits in use. It may miss one taken concurrently, which is harmless because a
-/// lower number revokes nothing.
+/// Refuses a number that is smaller than the number of permits in use. The check may miss a permit that is taken at the
+/// same time. This does no harm, because a lower number revokes no permit.
 async fn check_taken(
     client: &Client,
     path: &LockPath,

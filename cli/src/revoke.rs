@@ -95,7 +95,7 @@ impl Revoke {
     }
 }
 
-/// Asks this holder and no other. Returns it if it was still there.
+/// Asks only this holder. Returns its path if the holder was still there.
 pub(crate) async fn ask_entry(
     revoker: &Revoker,
     shown: &QueueEntry,
@@ -103,12 +103,11 @@ pub(crate) async fn ask_entry(
     revoker.request(&RevokeTarget::entry(&shown.path)?).await
 }
 
-/// Deletes only the entries that were shown, because the lock may have changed hands while the user decided. Returns
-/// the entries that were still there.
+/// Deletes only the entries that the user saw, because the lock may have a new holder since the user was asked. Returns
+/// the paths of the entries that were still there.
 pub(crate) async fn take(revoker: &Revoker, shown: &[QueueEntry]) -> Result<Vec<ZnodePath>, Error> {
     let mut removed = Vec::new();
-    // Delete from last to first, as `Revoker::force` does, because a waiter may hold the lock when the last one is
-    // gone.
+    // Delete from last to first, as `Revoker::force` does. Once the last of them is gone, a waiter may hold the lock.
     for holder in shown.iter().rev() {
         let entry = RevokeTarget::entry(&holder.path)?;
         removed.extend(revoker.force(&entry, FencingEnforced).await?);
@@ -126,7 +125,7 @@ fn can_confirm() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-/// Asks for confirmation on the terminal. Any answer but yes means no.
+/// Asks for confirmation on the terminal. Every answer except yes means no.
 fn confirmed(queue: &LockQueue) -> io::Result<bool> {
     let name = escaped(&lock_name(&queue.path));
     let mut out = io::stderr().lock();
@@ -142,7 +141,7 @@ fn confirmed(queue: &LockQueue) -> io::Result<bool> {
     Ok(answer == "y" || answer == "yes")
 }
 
-/// Returns the user's name from the environment, and the name of the command.
+/// Returns a name for the requester, made of the user's name in the environment and the name of the command.
 pub(crate) fn user(command: &str) -> String {
     let names = ["USER", "LOGNAME"].into_iter();
     let mut names = names.filter_map(|name| std::env::var(name).ok());
@@ -178,7 +177,7 @@ async fn until_gone(client: &Client, entry: &ZnodePath) -> Result<(), Error> {
         let session = client.session().await?;
         match session.watch_exists(entry).await {
             Ok((None, _)) => return Ok(()),
-            // Any event, or the end of the watch, makes us look again.
+            // After an event or the end of the watch, check again.
             Ok((Some(_), watcher)) => drop(watcher.await),
             Err(Error::ConnectionLoss) => {}
             Err(error) if error.is_session_end() => {}

@@ -77,7 +77,7 @@ pub(crate) fn object(
     object.insert("backtrace".into(), metadata.backtrace.into());
     object.insert("other".into(), metadata.other.into());
     if position > 0 {
-        // A waiter is not late.
+        // A waiter does not hold the lock, so it has no hold times and cannot be overdue.
         for field in ["granted_ms", "held_ms", "due_ms", "overdue_ms"] {
             object.insert(field.into(), Value::Null);
         }
@@ -85,7 +85,7 @@ pub(crate) fn object(
     object.into()
 }
 
-/// Returns the queue as text: a table of its entries, and their further details.
+/// Returns the queue as text, with a table of its entries and then the details that the table does not show.
 pub(crate) fn shown(queue: &LockQueue, now_ms: i64) -> String {
     let name = fitted(&lock_name(&queue.path), MAX_LINE);
     if queue.holders.is_empty() && queue.waiters.is_empty() {
@@ -125,14 +125,14 @@ pub(crate) fn shown(queue: &LockQueue, now_ms: i64) -> String {
     text
 }
 
-/// Returns the details of an entry that the table does not show, if any.
+/// Returns those details of an entry that the table does not show. The text is empty if there are none.
 fn details(position: usize, entry: &QueueEntry, now_ms: i64) -> String {
     let metadata = entry.metadata.clone().unwrap_or_default();
     let mut lines = Vec::new();
     if let Some(reason) = &metadata.reason {
         lines.push(format!("reason: {}", fitted(reason, MAX_LINE)));
     }
-    // Without a label, the data is in the table.
+    // If there is no label, the table already shows the data.
     if let Some(data) = leader_data(&metadata).filter(|_| metadata.label.is_some()) {
         lines.push(format!("data: {}", fitted(data, MAX_LINE)));
     }

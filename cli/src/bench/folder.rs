@@ -1,4 +1,4 @@
-//! [`Folder`]: the znode that contains everything of a run.
+//! [`Folder`]: the znode below which a run creates all other znodes.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -7,20 +7,21 @@ use lockkeeper_store::CreateMode;
 
 use crate::exit::Failure;
 
-/// A new znode that contains everything a run creates.
+/// A new znode that contains everything that a run creates.
 ///
-/// It is a container if the server supports containers, like the queues below it. The server therefore removes it even
-/// if this process was killed, once the sessions have expired.
+/// If the server supports containers, this znode is a container, like the queues below it. In this case, the server
+/// removes the znode when the sessions have expired, even if this process was killed.
 pub(super) struct Folder(ZnodePath);
 
 /// Limit of concurrent requests while a folder is removed.
 const AT_ONCE: usize = 256;
 
-/// Attempts to remove a folder. Requests sent before their session ended may still add to it.
+/// Number of attempts to remove a folder. Requests that were sent before their session ended may still add znodes to
+/// the folder.
 const ATTEMPTS: usize = 5;
 
 impl Folder {
-    /// Creates a znode with this path prefix. Does not create its parent.
+    /// Creates a znode whose path is this prefix and a random number. Does not create the parent of the znode.
     pub(super) async fn create(client: &Client, prefix: &str) -> Result<Self, Failure> {
         let prefix: ZnodePath = prefix.parse().map_err(Failure::from)?;
         if prefix.is_root() {
@@ -30,12 +31,12 @@ impl Folder {
         }
         let session = client.session().await?;
         loop {
-            // The standard library's only source of random numbers.
+            // This is the only source of random numbers in the standard library.
             let number = RandomState::new().build_hasher().finish() as u32;
             let path: ZnodePath = format!("{prefix}-{number:08x}").parse()?;
             match create(&session, &path).await {
                 Ok(()) => {
-                    // The server does not remove a container that has a child.
+                    // Create a child, because the server does not remove a container that has one.
                     let owner = path.join("owner")?;
                     let text = format!("lockkeeper bench, pid {}", std::process::id());
                     session.create(&owner, text, CreateMode::Ephemeral).await?;
@@ -56,7 +57,7 @@ impl Folder {
         loop {
             let session = client.session().await?;
             match remove_all(&session, &self.0).await {
-                // The client's next session is a new one.
+                // Try again. After an expiry, the client has a new session.
                 Err(
                     Error::NotEmpty { .. } | Error::ConnectionLoss | Error::SessionExpired { .. },
                 ) if attempt < ATTEMPTS => {
@@ -81,7 +82,7 @@ async fn create(session: &Session, path: &ZnodePath) -> Result<(), Error> {
 }
 
 async fn remove_all(session: &Session, top: &ZnodePath) -> Result<(), Error> {
-    // Lists parents before their children, to delete in reverse.
+    // List parents before their children, and delete in reverse order.
     let mut found = vec![top.clone()];
     let mut listed = 0;
     while listed < found.len() {
@@ -93,7 +94,7 @@ async fn remove_all(session: &Session, top: &ZnodePath) -> Result<(), Error> {
         listed = end;
         for (path, list) in lists {
             let (names, _) = match list.await {
-                // The server also removes empty containers.
+                // The server may have removed an empty container in the meantime.
                 Err(Error::NoNode { .. }) => continue,
                 list => list?,
             };
@@ -104,7 +105,8 @@ async fn remove_all(session: &Session, top: &ZnodePath) -> Result<(), Error> {
     }
     found.reverse();
     for some in found.chunks(AT_ONCE) {
-        // Send all requests before awaiting the first answer. A session's requests are executed in order.
+        // Send all requests before awaiting the first answer. A session's requests are executed in the order of
+        // sending.
         let deletes: Vec<_> = some.iter().map(|path| session.delete(path, None)).collect();
         for delete in deletes {
             match delete.await {

@@ -70,7 +70,7 @@ impl Heading {
         })
     }
 
-    /// The first line of `--json`. docs/commands/bench.md documents each field.
+    /// Returns the first line of `--json`. docs/commands/bench.md documents each field.
     pub(super) fn object(&self) -> Value {
         let server = self.server.as_ref();
         json!({
@@ -135,7 +135,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const MAX_ANSWER_BYTES: u64 = 64 << 10;
 
 impl Server {
-    /// Asks the servers of a URL in turn with the four-letter word `srvr`. Returns `None` if none answers.
+    /// Sends the four-letter word `srvr` to the servers of a URL, one after the other. Returns the first valid answer,
+    /// or `None` if no server gives one.
     pub(super) async fn ask(url: &str) -> Option<Self> {
         for address in Address::all(url) {
             let answer = tokio::time::timeout(PATIENCE, address.ask()).await;
@@ -169,7 +170,7 @@ enum Address {
 }
 
 impl Address {
-    /// Returns the addresses of a URL as a client prints it, with all ports.
+    /// Returns the addresses in a URL. Expects the URL in the form in which a client prints it, with all ports.
     fn all(url: &str) -> Vec<Self> {
         let Some((scheme, rest)) = url.split_once("://") else {
             return Vec::new();
@@ -179,7 +180,7 @@ impl Address {
                 let path = rest.split('?').next().unwrap_or_default();
                 vec![Self::Unix(path.into())]
             }
-            // We do not ask over TLS, because there is no TLS client for four-letter words here.
+            // Servers with TLS are not asked, because we have no TLS client for four-letter words.
             "lockkeeper" | "zookeeper" => {
                 let hosts = rest.split('/').next().unwrap_or_default();
                 hosts

@@ -25,7 +25,7 @@ impl Holder {
         let guard = Mutex::new(&client, path)?.lock().await?;
         crate::output::print(&format!("{}\n", guard.fencing_token()))?;
         let (tell, told) = tokio::sync::oneshot::channel();
-        // Not `spawn_blocking`, because the runtime would wait for it at shutdown.
+        // Do not use `spawn_blocking`, because the runtime would wait for this thread at shutdown.
         std::thread::spawn(move || {
             let _ = io::copy(&mut io::stdin(), &mut io::sink());
             let _ = tell.send(());

@@ -14,7 +14,7 @@ pub async fn kill_to_grant(
     kill: impl FnOnce(),
 ) -> Result<Duration, LockError> {
     let waiting = mutex.clone();
-    // The set aborts the waiter on return. Otherwise it would continue and recreate the lock's znodes.
+    // The set aborts the waiter on return. Otherwise the waiter would continue and create the lock's znodes again.
     let mut waiter = JoinSet::new();
     waiter.spawn(async move {
         let guard = waiting.lock().await?;

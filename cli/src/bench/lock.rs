@@ -15,16 +15,16 @@ pub trait Lock: Clone + Send + Sync + 'static {
 
     fn unlock(guard: Self::Guard) -> impl Future<Output = Result<(), LockError>> + Send;
 
-    /// Returns a number that grows in the order of arrival, if the system has one.
+    /// Returns a number that grows in the order of arrival, or `None` if the measured system has no such number.
     fn token(guard: &Self::Guard) -> Option<i64>;
 
-    /// Returns the share of [`WHOLE`] that this handle acquires.
+    /// Returns the part of [`WHOLE`] that this handle acquires.
     fn share(&self) -> u32 {
         WHOLE
     }
 
-    /// Waits until this many contenders, including holders, are queued and have found their predecessors. Each must
-    /// have sent its request before the call.
+    /// Waits until this many contenders, including holders, are queued and have found their predecessors. All
+    /// contenders must have sent their requests before this call.
     fn settled(&self, queued: usize) -> impl Future<Output = Result<(), LockError>> + Send;
 }
 
@@ -45,7 +45,7 @@ impl<S: Subject> Lock for Ours<S> {
     async fn unlock(guard: S::Held) -> Result<(), LockError> {
         let session = guard.session().id();
         guard.release().await.map_err(|error| match error {
-            // The session has ended. Report it as waiters' requests do.
+            // The session has ended. Report this with the same error as the requests of waiters do.
             LockError::Lost(LostReason::SessionExpired | LostReason::LeaseExpired) => {
                 Error::SessionExpired { session }.into()
             }
@@ -69,13 +69,13 @@ impl<S: Subject> Lock for Ours<S> {
     }
 }
 
-/// Observes how queues fill.
+/// Observes how many contenders are in a queue.
 #[derive(Clone)]
 pub struct Place {
     observer: Session,
 }
 
-/// Time in which a contender on a remote store is assumed to find its predecessor.
+/// Time after which we assume that a contender on a remote store has found its predecessor.
 pub const REMOTE_PAUSE: Duration = Duration::from_millis(5);
 
 impl Place {
@@ -102,14 +102,15 @@ impl Place {
             match self.observer.get_all_children_number(queue).await {
                 Ok(count) if count >= queued => return Ok(()),
                 Ok(_) => tokio::time::sleep(Duration::from_millis(1)).await,
-                // ZooKeeper before 3.6 cannot count them, so the pause must suffice.
+                // ZooKeeper before 3.6 cannot count the children, so the pause must be sufficient.
                 Err(Error::Unimplemented { .. }) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Waits until one more contender, which has already sent its request, is queued and waits.
+    /// Waits until one more contender is queued and waits for its turn. The contender must have sent its request before
+    /// this call.
     pub async fn settled_again(&self) {
         self.pause_if_remote(REMOTE_PAUSE).await;
     }

@@ -26,10 +26,10 @@ const SESSIONS_OF_KEYS: usize = 2;
 
 const PERMITS: u32 = 3;
 
-/// In the read-write lock workload, one in this many clients writes.
+/// In the read-write lock workload, one of this many clients writes, and the others read.
 const WRITER: usize = 8;
 
-/// Session timeout of the process that is killed. The server may insist on a longer one.
+/// Session timeout of the process that is killed. The server may enforce a longer timeout.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The clients of a run, each with its own session.
@@ -72,14 +72,14 @@ impl<'a> Run<'a> {
         self.keeper
     }
 
-    /// Closes the clients' sessions. Afterwards they create nothing, because everything they sent was executed before
-    /// the close.
+    /// Closes the clients' sessions. After this, the clients create nothing any more, because the store has executed
+    /// all their requests before the close.
     pub(super) async fn end(self) {
         let mut closing = JoinSet::new();
         for client in self.clients {
             closing.spawn(async move { client.close().await });
         }
-        // A session that cannot be closed expires. The clean-up then reports that the store is unreachable.
+        // A session that cannot be closed expires. In this case, the clean-up reports that the store is unreachable.
         while closing.join_next().await.is_some() {}
     }
 
@@ -119,7 +119,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Returns why this run cannot measure a workload, if so.
+    /// Returns the reason why this run cannot measure a workload, or `None` if it can.
     fn impossible(&self, workload: Workload) -> Option<&'static str> {
         match workload {
             Workload::HandOver if self.clients.len() == 1 => Some("a hand-over needs two clients"),
@@ -210,13 +210,14 @@ impl<'a> Run<'a> {
     }
 
     async fn contended<L: Lock>(&self, workload: Workload, locks: Vec<L>) -> Result<Row, Failure> {
-        // The holder yields, so that we would notice another client that was granted the lock at the same time.
+        // The holder yields while it holds the lock. If another client was granted the lock at the same time, that
+        // client then runs and we notice it.
         let hold = tokio::task::yield_now;
         contended(&locks, self.bench.warm_up, hold).await?;
         let measured = contended(&locks, self.bench.seconds, hold).await?;
         let Contended { elapsed, waits, .. } = measured;
         let grants: usize = match workload {
-            // Several hold at the same time, so grants are counted instead of hand-overs.
+            // Several clients hold the lock at the same time, so we count grants instead of hand-overs.
             Workload::Semaphore | Workload::RwLock => measured.grants.iter().sum(),
             _ => measured.handovers,
         };
@@ -240,7 +241,7 @@ impl<'a> Run<'a> {
         let locks: Arc<[_]> = (0..keys)
             .map(|number| self.lock::<Mutex>(number % clients, key(number), Side::Write))
             .collect();
-        // The first acquires create the parents.
+        // Lock each key once before measuring, because the first acquires create the parents.
         many_keys(locks.clone(), None).await?;
         let (acquires, elapsed) = many_keys(locks, Some(self.bench.seconds)).await?;
         Ok(Row {
@@ -262,7 +263,7 @@ impl<'a> Run<'a> {
         while times.count() == 0 || start.elapsed() < self.bench.seconds {
             let mut holder = self.holder(path).await?;
             let killed = kill_to_grant(&mutex, &self.place, || {
-                // `kill_on_drop` tries again if this fails.
+                // Ignore an error, because `kill_on_drop` kills the process later.
                 let _ = holder.start_kill();
             });
             times.push(killed.await?);
@@ -281,7 +282,7 @@ impl<'a> Run<'a> {
         let target = &self.bench.target;
         target.hand_down(command.as_std_mut(), TIMEOUT)?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        // Its own process group, so that Ctrl-C reaches only this process, which then ends the other.
+        // Use a separate process group, so that Ctrl-C reaches only this process, which then ends the holder.
         command.process_group(0).kill_on_drop(true);
         let mut holder = command.spawn()?;
         let stdout = holder.stdout.take().expect("piped");
@@ -311,13 +312,14 @@ where
         let asked = Instant::now();
         request().await?;
         times.push(asked.elapsed());
-        // The embedded store answers without waiting. Without this, we would never notice a signal or the time limit.
+        // The embedded store answers without ever waiting. Without this call, we would never notice a signal or the
+        // time limit.
         tokio::task::consume_budget().await;
     }
     Ok(times)
 }
 
-/// Fails if two clients held the lock at the same time or tokens were out of order.
+/// Fails if two clients held the lock at the same time or if the tokens did not grow.
 fn check(row: &Row) -> Result<(), Failure> {
     match row.violations {
         None | Some((0, 0)) => Ok(()),

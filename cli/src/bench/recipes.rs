@@ -1,4 +1,4 @@
-//! The recipes behind one interface. Shared with the benchmarks in `benches/`.
+//! A common interface of the recipes. Shared with the benchmarks in `benches/`.
 
 use std::future::Future;
 
@@ -16,26 +16,26 @@ pub enum Side {
 pub trait Subject: Clone + Send + Sync + 'static {
     type Held: LockGuard;
 
-    /// Number of znodes below a queue's path that are not contenders.
+    /// Number of znodes below the path of a queue that are not entries of contenders.
     const PARENTS: usize = 0;
 
     fn new(client: &Client, path: LockPath) -> Self;
 
-    /// Returns the paths below which contenders queue.
+    /// Returns the paths of the queues in which contenders wait.
     fn queues(&self) -> Vec<&ZnodePath>;
 
     fn take(&self, side: Side) -> impl Future<Output = Result<Self::Held, LockError>> + Send;
 
-    /// Returns the share of [`WHOLE`] that an acquire in this mode takes.
+    /// Returns the part of [`WHOLE`] that an acquire in this mode takes.
     fn share(_side: Side) -> u32 {
         WHOLE
     }
 }
 
-/// The whole lock. A holder of all of it excludes all others.
+/// The share of a whole lock. A client that holds this share excludes all others.
 pub const WHOLE: u32 = 1 << 20;
 
-/// Returns a grant's token, which grows in the order of arrival.
+/// Returns the fencing token of a grant. Tokens grow in the order of arrival.
 pub fn token(held: &impl LockGuard) -> i64 {
     held.fencing_token().as_i64()
 }
@@ -82,14 +82,14 @@ impl Subject for RwLock {
     }
 }
 
-/// A semaphore with this many permits, acquired one at a time.
+/// A semaphore with `COUNT` permits. Each acquire takes one permit.
 #[derive(Clone)]
 pub struct Permits<const COUNT: u32>(Semaphore);
 
 impl<const COUNT: u32> Subject for Permits<COUNT> {
     type Held = Permit;
 
-    // `locks`, `leases` and `permits`.
+    // The znodes `locks`, `leases` and `permits`.
     const PARENTS: usize = 3;
 
     fn new(client: &Client, path: LockPath) -> Self {

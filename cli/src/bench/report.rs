@@ -16,14 +16,15 @@ pub(super) struct Row {
     pub(super) keys: usize,
     pub(super) per_s: Option<f64>,
     pub(super) times: Times,
-    /// Violations of exclusion and of order, if checked.
+    /// Number of violations of exclusion and of order, if they were checked.
     pub(super) violations: Option<(usize, usize)>,
     pub(super) session_timeout_ms: Option<u64>,
 }
 
 pub(super) struct Report {
     is_json: bool,
-    /// The round trip with which times are compared: the workload's own measurement, or else the heading's.
+    /// The round trip, in microseconds, with which times are compared. This is the one measured by the workload
+    /// `round-trip`, or else the one in the heading.
     round_trip_us: f64,
 }
 
@@ -67,14 +68,14 @@ impl Report {
         let mut out = std::io::stdout().lock();
         let written = writeln!(out, "{text}").and_then(|()| out.flush());
         written.map_err(|error| match error.kind() {
-            // Stop, because the load on the store would be pointless.
+            // Stop the run, because further load on the store would be useless.
             ErrorKind::BrokenPipe => Failure::Other("stopped: nobody reads the output".into()),
             _ => error.into(),
         })
     }
 }
 
-/// Formats a line: the first two cells are left-aligned, the others right-aligned.
+/// Formats a line. The first two cells are left-aligned, and the others are right-aligned.
 fn line(cells: [&str; 10]) -> String {
     let [
         workload,
@@ -121,14 +122,15 @@ fn shown(row: &Row, round_trip_us: f64) -> String {
         &p999,
         &max,
         &match row.session_timeout_ms {
-            // This time depends on the session timeout and not on the network.
+            // Do not compare this time with the round trip, because it depends on the session timeout and not on the
+            // network.
             Some(_) => "-".to_owned(),
             None => format!("{:.1}", row.times.p50_us() / round_trip_us),
         },
     ])
 }
 
-/// Returns a line as JSON. docs/commands/bench.md documents each field.
+/// Returns a row as JSON. docs/commands/bench.md documents each field.
 fn object(row: &Row, round_trip_us: f64) -> Value {
     let mut object = json!({
         "event": "measured",
@@ -163,7 +165,7 @@ pub(super) fn us(us: f64) -> String {
     }
 }
 
-/// Formats a rate as a whole number with separated thousands.
+/// Formats a rate. From 100 on, the rate is a whole number with commas between thousands. A lower rate has three digits.
 fn per_s(rate: f64) -> String {
     if rate < 100.0 {
         return digits(rate);
@@ -252,7 +254,7 @@ mod tests {
             ("ROUND TRIPS", " 2.0"),
         ] {
             match title {
-                // Several columns have this text.
+                // Several columns end with this text.
                 "MAX" => assert!(shown.matches(cell).count() == 3, "{shown}"),
                 _ => assert_eq!(end(&titles, title), end(&shown, cell), "{titles}\n{shown}"),
             }
@@ -262,7 +264,7 @@ mod tests {
 
     #[test]
     fn objects_have_a_field_for_each_cell() {
-        // The histogram is exact for short times.
+        // The histogram is exact for such short times.
         let object = object(&row(&[1]), 0.5);
         assert_eq!(object["workload"], "hand-over");
         assert_eq!(

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-/// A distribution of durations to three significant digits. Its memory does not grow with their number.
+/// A distribution of durations, with three significant digits. Its memory does not grow with the number of durations.
 pub struct Times(Histogram<u32>);
 
 /// The reported percentiles and their field names.
@@ -14,7 +14,7 @@ pub const PERCENTILES: [(&str, f64); 4] =
 
 impl Default for Times {
     fn default() -> Self {
-        // Resizes itself to the longest duration.
+        // The histogram resizes itself for the longest duration.
         Self(Histogram::new(3).expect("three digits are possible"))
     }
 }

@@ -1,6 +1,6 @@
-//! The workloads, with the same code for every system. Shared with the benchmarks in `benches/`.
+//! The workloads. Every measured system runs the same code. Shared with the benchmarks in `benches/`.
 //!
-//! The first failed request ends a workload, so that no client waits for one that has given up.
+//! The first failed request ends a workload, so that no client waits for a client that has given up.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -26,20 +26,20 @@ pub async fn uncontended<L: Lock>(lock: &L, time: Duration) -> Result<(Times, Ti
         L::unlock(guard).await?;
         acquires.push(granted - asked);
         releases.push(granted.elapsed());
-        // Lets other tasks run, because a store may answer without ever waiting.
+        // Let other tasks run, because a store may answer without ever waiting.
         tokio::task::consume_budget().await;
     }
     Ok((acquires, releases))
 }
 
-/// Checks that holders exclude each other.
+/// Checks that holders exclude each other and that tokens grow.
 #[derive(Default)]
 struct Arena {
     stop: AtomicBool,
-    /// Sum of the holders' shares.
+    /// Sum of the shares of all current holders, in units of 1 / [`WHOLE`].
     taken: AtomicU32,
     last_holder: AtomicUsize,
-    /// The highest tokens so far, of all holders and of holders of the whole lock.
+    /// The highest token of all holders so far, and the highest token of holders of the whole lock.
     last_token: AtomicI64,
     last_whole: AtomicI64,
     handovers: AtomicUsize,
@@ -47,10 +47,12 @@ struct Arena {
     order_violations: AtomicUsize,
 }
 
-// Relaxed suffices because each check concerns a single variable. A stronger ordering would distort the measured time.
+// Relaxed ordering is sufficient, because each check concerns only one variable. A stronger ordering would distort the
+// measured times.
 impl Arena {
-    /// Counts a violation if the holders' shares exceed the whole or the tokens do not grow. The token of a whole lock
-    /// must exceed all before it. The token of a share must exceed those of whole locks.
+    /// Counts a violation if the sum of the holders' shares exceeds the whole, or if the tokens do not grow. The token
+    /// of a whole lock must exceed all earlier tokens. The token of a share must exceed all earlier tokens of whole
+    /// locks.
     fn enter(&self, client: usize, share: u32, token: Option<i64>) {
         if self.taken.fetch_add(share, Relaxed) + share > WHOLE {
             self.exclusion_violations.fetch_add(1, Relaxed);
@@ -81,18 +83,19 @@ impl Arena {
 
 pub struct Contended {
     pub elapsed: Duration,
-    /// Number of grants to a different client than the grant before.
+    /// Number of grants to another client than the preceding grant.
     pub handovers: usize,
     pub grants: Vec<usize>,
-    /// Time from each call to its grant, without the first calls, which precede the start of the clock.
+    /// Times from each call to its grant. The first call of each client is left out, because it precedes the start of
+    /// the clock.
     pub waits: Times,
     pub exclusion_violations: usize,
-    /// `None` without tokens.
+    /// Number of tokens that did not grow. `None` if the system has no tokens.
     pub order_violations: Option<usize>,
 }
 
-/// Lets each client lock and unlock the same lock. All are queued before the clock starts, while the first handle
-/// holds the whole lock. `hold` runs between grant and release.
+/// Lets each client lock and unlock the same lock again and again. Before the clock starts, the first handle holds the
+/// whole lock until all clients are queued. `hold` runs between a grant and its release.
 pub async fn contended<L: Lock, H: Future<Output = ()> + Send>(
     locks: &[L],
     time: Duration,
@@ -100,7 +103,7 @@ pub async fn contended<L: Lock, H: Future<Output = ()> + Send>(
 ) -> Result<Contended, LockError> {
     let arena = Arc::new(Arena::default());
     let asked = Arc::new(AtomicUsize::new(0));
-    // Held until all are queued. Otherwise the first client would find the lock free again and again.
+    // Hold the lock until all clients are queued. Otherwise the first client would find the lock free again and again.
     let mut first = Vec::new();
     for _ in 0..WHOLE / locks[0].share() {
         first.push(locks[0].lock().await?);
@@ -159,10 +162,11 @@ pub async fn contended<L: Lock, H: Future<Output = ()> + Send>(
     })
 }
 
-/// Number of concurrent tasks over many keys.
+/// Number of tasks that lock and unlock keys concurrently.
 const IN_FLIGHT: usize = 256;
 
-/// Locks and unlocks each key in turn, for this time or once. Returns the times of the acquires, and the elapsed time.
+/// Locks and unlocks the keys in turn, for this time, or each key once if `time` is `None`. Returns the times of the
+/// acquires, and the elapsed time.
 pub async fn many_keys<L: Lock>(
     locks: Arc<[L]>,
     time: Option<Duration>,
@@ -170,7 +174,7 @@ pub async fn many_keys<L: Lock>(
     let next = Arc::new(AtomicUsize::new(0));
     let start = Instant::now();
     let mut tasks = Clients::default();
-    // No more tasks than keys, so that no task waits for another.
+    // Start no more tasks than there are keys, so that no task waits for another.
     for _ in 0..IN_FLIGHT.min(locks.len()) {
         let (locks, next) = (locks.clone(), next.clone());
         tasks.spawn(async move {
@@ -198,7 +202,7 @@ pub async fn many_keys<L: Lock>(
     Ok((acquires, start.elapsed()))
 }
 
-/// The tasks of a workload. The first failure is the result, and dropping this ends the other tasks.
+/// The tasks of a workload. The first failure of a task is the result, and dropping this ends the other tasks.
 pub struct Clients<T> {
     tasks: JoinSet<Result<T, LockError>>,
     ended: Vec<T>,
@@ -216,7 +220,7 @@ impl<T: Send + 'static> Clients<T> {
         self.tasks.spawn(client);
     }
 
-    /// Runs `work` next to the clients, and ends with the first failure of a client.
+    /// Runs `work` concurrently with the clients. If a client fails first, returns its failure.
     pub async fn beside<R>(
         &mut self,
         work: impl Future<Output = Result<R, LockError>>,
@@ -246,14 +250,15 @@ impl<T: Send + 'static> Clients<T> {
     }
 }
 
-/// Waits until this many requests have been sent.
+/// Waits until this many clients have sent their request.
 pub async fn all_asked(asked: &AtomicUsize, count: usize) {
     while asked.load(Relaxed) < count {
         tokio::task::yield_now().await;
     }
 }
 
-/// Awaits a future, and counts its first poll. Its request has then been sent, or it waits.
+/// Awaits a future, and counts its first poll. After the first poll, the future has sent its request, or waits to send
+/// it.
 pub async fn count_first_poll<F: Future>(future: F, polled: &AtomicUsize) -> F::Output {
     let mut future = std::pin::pin!(future);
     let mut is_first = true;
@@ -276,7 +281,7 @@ mod tests {
     struct Broken {
         share: u32,
         tokens: Arc<dyn Fn() -> Option<i64> + Send + Sync>,
-        /// Number of acquires before it fails.
+        /// Number of acquires before the lock fails.
         lasts: Arc<AtomicUsize>,
     }
 

@@ -9,8 +9,9 @@ use crate::exit::Failure;
 /// Parent of locks whose name has no leading slash.
 const LOCKS: &str = "/locks";
 
-/// Returns the locks selected by a prefix argument. With a leading slash it selects a path and everything below,
-/// otherwise names with this prefix, and without an argument all locks.
+/// Returns the locks that the prefix argument of a command selects. An argument with a leading slash selects a path and
+/// everything below it. Any other argument selects the names that start with it. Without an argument, all locks are
+/// selected.
 pub(crate) fn lock_prefix(text: Option<&str>) -> Result<LockPrefix, Failure> {
     match text {
         None => Ok(ZnodePath::root().into()),
@@ -29,16 +30,17 @@ pub(crate) fn lock_prefix(text: Option<&str>) -> Result<LockPrefix, Failure> {
     }
 }
 
-/// Returns the name of a lock on the command line. The inverse of [`lock_path`](crate::target::lock_path).
+/// Returns the name with which a lock is given on the command line. This is the inverse of
+/// [`lock_path`](crate::target::lock_path).
 pub(crate) fn lock_name(path: &ZnodePath) -> String {
     let text = LockPath::new(LOCKS).ok().and_then(|it| it.key_text(path));
-    // Such a key can only be given as a full path.
+    // A lock with such a key can only be given as a full path.
     let text = text.filter(|text| !text.is_empty() && !text.starts_with('/'));
     text.unwrap_or_else(|| path.to_string())
 }
 
-/// Escapes control characters, invisible characters and those that change the text direction, because text from other
-/// clients must not break a table or a terminal. The result contains `\n` or `\u{1b}` in their place.
+/// Escapes control characters, invisible characters and characters that change the direction of text, for example as
+/// `\n` or `\u{1b}`. Text from other clients must not break a table or a terminal.
 pub(crate) fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {

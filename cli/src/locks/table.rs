@@ -7,17 +7,17 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::names::escaped;
 
-/// A table with column titles. Cells are shown escaped and truncated to [`MAX_TEXT`].
+/// A table with column titles. The text of a cell is escaped and truncated to [`MAX_TEXT`] columns.
 pub(crate) struct Table<const N: usize> {
     rows: Vec<[String; N]>,
 }
 
 pub(crate) const NONE: &str = "-";
 
-/// Limit of a client's text in a table or sentence, in columns, so that it cannot hide the rest.
+/// Maximum width of a client's text in a table or sentence, in columns. A longer text could hide the text after it.
 pub(crate) const MAX_TEXT: usize = 200;
 
-/// Limit of a client's text on its own line, in columns.
+/// Maximum width of a client's text that has its own line, in columns.
 pub(crate) const MAX_LINE: usize = 1_000;
 
 impl<const N: usize> Table<N> {
@@ -33,7 +33,7 @@ impl<const N: usize> Table<N> {
         }));
     }
 
-    /// Returns the lines. Columns are separated by two blanks, and the last one is not padded.
+    /// Returns the lines of the table. Columns are separated by two blanks, and the last column is not padded.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         let width = |column: usize| {
             let cells = self.rows.iter().map(|row| row[column].width());
@@ -43,7 +43,7 @@ impl<const N: usize> Table<N> {
         self.rows.iter().map(move |row| {
             let mut line = String::new();
             for (cell, width) in row.iter().zip(widths) {
-                // A format width would count characters, but wide ones occupy two columns.
+                // Do not use a format width, which would count characters, because wide characters occupy two columns.
                 let filling = width - cell.width() + 2;
                 let _ = write!(line, "{cell}{:filling$}", "");
             }
@@ -61,7 +61,7 @@ impl<const N: usize> std::fmt::Display for Table<N> {
 
 /// Escapes a text and truncates it to this number of columns.
 pub(crate) fn fitted(text: &str, columns: usize) -> String {
-    // Enough characters to fill the columns, so that a long text is not escaped in full.
+    // Take only enough characters to fill the columns, so that we do not escape a long text in full.
     let text = escaped(&text.chars().take(4 * columns + 1).collect::<String>());
     if text.width() <= columns {
         return text;
@@ -79,7 +79,7 @@ pub(crate) fn fitted(text: &str, columns: usize) -> String {
     cut
 }
 
-/// Formats a duration for people, in its two largest units: `1m 5s`.
+/// Formats a duration for people, in its two largest units, such as `1m 5s`.
 pub(crate) fn duration(duration: Duration) -> String {
     let s = duration.as_secs();
     match s {

@@ -15,10 +15,10 @@ use super::{json, shown, warn_of};
 use crate::exit::Failure;
 use crate::live::SeenGrants;
 
-/// Interval at which a terminal updates the times.
+/// Interval at which the times on a terminal are updated.
 const REDRAW: Duration = Duration::from_secs(1);
 
-/// Moves the cursor to the top left, and clears the screen below.
+/// Moves the cursor to the top left, and clears the screen from there.
 const HOME: &str = "\u{1b}[H\u{1b}[J";
 
 /// Shows the locks until the command is interrupted or its reader closes the pipe.
