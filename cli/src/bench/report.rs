@@ -165,7 +165,8 @@ pub(super) fn us(us: f64) -> String {
     }
 }
 
-/// Formats a rate. From 100 on, the rate is a whole number with commas between thousands. A lower rate has three digits.
+/// Formats a rate. A rate of 100 or more is a whole number with commas between thousands. A lower rate has three
+/// digits.
 fn per_s(rate: f64) -> String {
     if rate < 100.0 {
         return digits(rate);

@@ -13,7 +13,7 @@ use super::metrics::http::Samples;
 use super::server::*;
 use super::support::*;
 
-/// Sessions last for at most 2 s, and so does the pause of a restored store.
+/// With this tick, sessions last for at most 2 s, and a restored store pauses for at most 2 s.
 const TICK: Duration = Duration::from_millis(100);
 
 /// A server of the store in `data`, with metrics and with backups in `backups`.
@@ -46,7 +46,7 @@ fn backups(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Returns the file that a line `backup made` names.
+/// Returns the file that is named in a log line `backup made`.
 fn file_of(line: &str) -> PathBuf {
     let (_, rest) = line.split_once("file=").unwrap();
     rest.split(' ').next().unwrap().into()
@@ -56,13 +56,14 @@ fn next(server: &Server) -> PathBuf {
     file_of(&server.logs("backup made"))
 }
 
-/// Waits for a backup that contains a transaction, and protects it from removal. Returns the file that stays.
+/// Waits for a backup that contains a transaction, and creates a hard link to it so that it is not lost. Returns the
+/// link.
 fn keep_with(server: &Server, folder: &TempFolder, zxid: Zxid) -> PathBuf {
     loop {
         let name = next(server).file_name().unwrap().to_owned();
         let of_content = name.to_str().unwrap().split('-').nth(2).unwrap();
         let kept = folder.path().join(&name);
-        // If this test is slow, it may have been removed by now.
+        // If this test is slow, the server may have removed the backup by now.
         if i64::from_str_radix(of_content, 16).unwrap() >= zxid.0
             && fs::hard_link(folder.at("backups").join(&name), &kept).is_ok()
         {
@@ -84,7 +85,7 @@ fn metrics(server: &Server) -> Samples {
     Samples::read(address)
 }
 
-/// Restores a backup, and returns the data of these znodes.
+/// Restores a backup, and returns the data of these znodes in it.
 fn content(backup: &Path, paths: &[&str]) -> Vec<Option<String>> {
     let folder = TempFolder::short();
     let dir = folder.at("restored");
@@ -106,7 +107,7 @@ fn some(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// Renames a backup as if it had been made at another time.
+/// Renames a backup, so that it seems to have been made at another time.
 fn date(backup: &Path, time: &str) -> PathBuf {
     let name = backup.file_name().unwrap().to_str().unwrap();
     let mut parts: Vec<_> = name.split('-').collect();
@@ -138,7 +139,7 @@ fn each_is_restorable_and_the_oldest_go() {
     ended_well(&server.end(Signal::TERM));
     let left = backups(&folder.at("backups"));
     assert_eq!(left.len(), 2, "{left:?}");
-    // They are private to the owner, like the store.
+    // Like the store, the backups are private to the owner.
     use std::os::unix::fs::MetadataExt;
     for backup in &left {
         assert_eq!(fs::metadata(backup).unwrap().mode() & 0o777, 0o600);
@@ -152,7 +153,7 @@ fn a_start_makes_one_that_was_missed_and_no_more() {
     let server = start();
     let first = next(&server);
     ended_well(&server.end(Signal::TERM));
-    // The last backup is recent enough.
+    // The last backup is recent, so no backup is due at the start.
     let server = start();
     let line = server.logs("the next backup");
     let (_, seconds) = line.split_once("seconds=").unwrap();
@@ -162,7 +163,7 @@ fn a_start_makes_one_that_was_missed_and_no_more() {
     assert!(found > 1_700_000_000.0, "{found}");
     ended_well(&server.end(Signal::TERM));
     assert_eq!(backups(&folder.at("backups")), [&*first]);
-    // Several days were missed.
+    // Change the time of the backup, so that several days of backups are overdue.
     let first = date(&first, "20250102T030405Z");
     let server = start();
     assert!(server.logs("the next backup").contains("seconds=0"));
@@ -184,7 +185,7 @@ fn a_clock_that_was_set_back_neither_stops_them_nor_removes_the_newest() {
     let second = next(&server);
     ended_well(&server.end(Signal::TERM));
     assert_eq!(backups(&folder.at("backups")), [&*second, &*of_the_future]);
-    // The two newest by content stay, although the oldest of the three has the latest time.
+    // The two backups with the newest content remain, although the oldest of the three has the latest time.
     date(&second, "20250102T030405Z");
     let server = start("2");
     let third = next(&server);
@@ -218,7 +219,7 @@ fn nothing_else_is_removed() {
     for name in &foreign {
         fs::write(dir.join(name), "another's").unwrap();
     }
-    // A folder and a link with names of backups.
+    // Create a folder and a link that have names of backups.
     let (inner, link) = (
         dir.join(&older),
         dir.join(older.replace("T", "T0").replacen('0', "", 1)),
@@ -274,12 +275,12 @@ fn one_that_a_kill_cuts_short_is_none_and_goes_at_the_next_start() {
     server.signal(Signal::STOP);
     let cut = unfinished();
     server.end(Signal::KILL);
-    // All files named as backups are complete, even one completed just before the kill.
+    // Every file with the name of a backup is complete, even one that was completed just before the kill.
     for backup in backups(&dir) {
         content(&backup, &[]);
     }
     assert!(cut.is_empty() || unfinished() == cut);
-    // As after a kill between the last write and the rename.
+    // Leave a file as after a kill between the last write and the rename.
     fs::write(work.join("complete"), "").unwrap();
     let server = Server::start(&mut serve_with_backups(&folder, "1h", "2"));
     server.logs("the next backup");
@@ -301,7 +302,7 @@ fn without_its_folder_the_store_goes_on_and_the_backups_once_it_is_there() {
     fs::create_dir(folder.at("backups")).unwrap();
     let backup = keep_with(&server, &folder, zxid);
     assert_eq!(content(&backup, &["/a"]), [some("kept")]);
-    // Its disk is unmounted and mounted again.
+    // Move the folder away and back, as if its disk were unmounted and mounted again.
     fs::rename(folder.at("backups"), folder.at("away")).unwrap();
     server.logs("no backup was made");
     fs::rename(folder.at("away"), folder.at("backups")).unwrap();
@@ -319,7 +320,7 @@ fn while_none_can_be_made_the_old_ones_stay() {
     let old = date(&first, "20250102T030405Z");
     let mut entries = fs::read_dir(&dir).unwrap().map(|it| it.unwrap().path());
     let work = entries.find(|path| path.is_dir()).unwrap();
-    // Replace it with something unwritable.
+    // Replace the work folder by a folder to which we cannot write.
     fs::remove_dir_all(&work).unwrap();
     symlink("/proc", &work).unwrap();
     let server = Server::start(&mut serve_with_backups(&folder, "1s", "1"));
@@ -343,14 +344,14 @@ fn stores_share_a_folder_and_the_server_of_a_copy_is_refused() {
     let dir = folder.at("backups");
     let one = Server::start(&mut serve_with_backups(&folder, "1s", "1"));
     let backup = next(&one);
-    // Another store.
+    // This server has another store.
     let other = folder.at("other");
     let another = Server::start(&mut serve_store(&other, &dir, "1s", "1"));
     let of_another = next(&another);
     next(&one);
     next(&another);
     ended_well(&another.end(Signal::TERM));
-    // The same store.
+    // This server has a copy of the same store.
     let copy = folder.at("copy");
     let kept = keep_with(&one, &folder, Zxid(0));
     success(&lockkeeper(&[&"restore", &kept, &copy]));
@@ -368,7 +369,7 @@ fn stores_share_a_folder_and_the_server_of_a_copy_is_refused() {
     assert_eq!((left.len(), others.count()), (2, 1), "{left:?}");
 }
 
-/// Returns `true` if the names contain the id of the same store.
+/// Returns `true` if both names contain the same store id.
 fn same_store(one: &Path, other: &Path) -> bool {
     let store = |path: &Path| {
         let name = path.file_name().unwrap().to_str().unwrap();
@@ -377,7 +378,7 @@ fn same_store(one: &Path, other: &Path) -> bool {
     store(one) == store(other)
 }
 
-/// The store opens no session before the pause is over, which takes ten minutes here.
+/// After the crash, the store opens no session until its pause is over, which takes ten minutes here.
 #[test]
 fn a_server_that_pauses_after_a_crash_is_ready_before_its_first_backup() {
     let folder = folder();

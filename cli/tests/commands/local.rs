@@ -1,5 +1,5 @@
-//! The per-user store, without a URL. There is one server for all environments of a user, whoever starts it and
-//! whatever is killed.
+//! The per-user store, which is used without a URL. All environments of a user share one server, whichever process
+//! starts it and whichever process is killed.
 
 mod refusals;
 mod stress;
@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::running::daemons_end_before_the_release;
 use super::support::*;
 
-/// A user of the store, with a home for a single test. Its server ends with it.
+/// A user of the store, with a home for a single test. Dropping this ends the user's server.
 pub(crate) struct Home {
     folder: TempFolder,
     idle: &'static str,
@@ -26,16 +26,16 @@ pub(crate) struct Home {
 
 #[derive(Clone, Copy)]
 pub(crate) enum Shell {
-    /// With `$XDG_RUNTIME_DIR`.
+    /// A shell with `$XDG_RUNTIME_DIR`.
     Login,
-    /// Without it.
+    /// A shell without `$XDG_RUNTIME_DIR`.
     Cron,
 }
 
 impl Home {
     pub(crate) fn new() -> Self {
-        // Longer than any test is without a client. Dropping this kills the server, and the timeout ends the server of
-        // a killed test.
+        // Use a time that is longer than any test has no client. Dropping this kills the server. If the test itself is
+        // killed, the server ends after this time.
         Self::idle_after("1m")
     }
 
@@ -80,7 +80,7 @@ impl Home {
         Holder::spawn(self.command(shell, &holding(&["--connect-timeout=2m", lock])))
     }
 
-    /// Takes the lock, and returns after the grant.
+    /// Starts a command that holds the lock until it is released. Returns after the grant.
     fn hold(&self, shell: Shell, lock: &str) -> Holder {
         let mut holder = self.queue(shell, lock);
         holder.granted();
@@ -111,7 +111,7 @@ impl Home {
         self.log().matches(" ready address=").count()
     }
 
-    /// Waits for a state that another process creates.
+    /// Waits until another process has created a state.
     fn until<T>(&self, mut found: impl FnMut(&Self) -> Option<T>) -> T {
         loop {
             if let Some(found) = found(self) {
@@ -121,7 +121,7 @@ impl Home {
         }
     }
 
-    /// Returns the tokens in the queue, as seen in this environment.
+    /// Returns the tokens in the queue of the lock, as seen in this environment.
     fn queued(&self, shell: Shell, lock: &str) -> Vec<u64> {
         let text = success(&self.run(shell, &["who", lock, "--json"]));
         let entries = text
@@ -157,8 +157,8 @@ impl Drop for Home {
                 last.join("\n")
             );
         }
-        // The commands of the test have ended. Kill what they have started until nothing is left that could start
-        // another server.
+        // The commands of the test have ended. Kill the processes that they have started, until no process is left that
+        // could start another server.
         loop {
             let processes = self.processes();
             if processes.is_empty() {
@@ -171,13 +171,14 @@ impl Drop for Home {
     }
 }
 
-/// Returns arguments of `lockkeeper run` for a command that prints its token, and ends with its stdin.
+/// Returns arguments of `lockkeeper run` for a command that prints its token, and ends when its stdin ends.
 fn holding<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
     let script = "echo $LOCKKEEPER_TOKEN; exec cat >/dev/null";
     [&["run"], arguments, &["--", "sh", "-c", script]].concat()
 }
 
-/// A command under a lock. Dropping it kills the front, and waits for the end of its guardian, which ends the command.
+/// A command under a lock. Dropping this kills the front, and waits until the guardian has ended the command and then
+/// itself.
 struct Holder {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -209,7 +210,7 @@ impl Holder {
         self.token.expect("it was granted")
     }
 
-    /// Releases the lock, and returns when the process has ended.
+    /// Releases the lock, and waits until the process has ended.
     fn release(mut self) {
         drop(self.child.stdin.take());
         let status = self.child.wait().unwrap();
@@ -221,7 +222,7 @@ impl Drop for Holder {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // The guardian has it open until its end.
+        // Wait for the guardian, which has the pipe open until it ends.
         let _ = io::copy(&mut self.stdout, &mut io::sink());
     }
 }
@@ -234,7 +235,8 @@ fn a_hundred_commands_at_once_start_one_server_and_take_turns() {
         _ => home.queue(Shell::Cron, "a"),
     };
     let mut holders: Vec<_> = (0..100).map(command).collect();
-    // They end as soon as they are granted, so none waits for a release.
+    // End the stdin of all commands now. Each command then ends as soon as it is granted the lock, so no command waits
+    // for a release.
     for holder in &mut holders {
         drop(holder.child.stdin.take());
     }
@@ -279,14 +281,14 @@ fn the_socket_is_in_the_runtime_folder_where_there_is_one() {
     }
 }
 
-/// As systemd does when the user has logged out.
+/// systemd removes the runtime folder when the user has logged out.
 #[test]
 fn the_end_of_the_runtime_folder_costs_no_lock() {
     let home = Home::new();
     let holder = home.hold(Shell::Login, "a");
     let first = home.server().unwrap();
     fs::remove_dir_all(home.folder.at("run")).unwrap();
-    // Only the holder is there to start the next server.
+    // Only the holder can start the next server, because no other client runs.
     home.until(|home| home.server().filter(|server| *server != first));
     assert_eq!(home.queued(Shell::Cron, "a"), [holder.token()]);
     let data = home.data().unwrap();
@@ -322,7 +324,7 @@ fn a_daemon_does_not_outlive_the_lock() {
     });
 }
 
-/// `/proc` hides this process from other processes of its user.
+/// `/proc` hides this process from other processes of the same user.
 #[test]
 fn a_process_that_cannot_be_seen_is_ended_before_the_release() {
     let home = Home::new();
@@ -333,7 +335,7 @@ fcntl.flock(file, fcntl.LOCK_EX)
 ctypes.CDLL(None).prctl(4, 0)  # PR_SET_DUMPABLE
 if not os.fork():
     time.sleep(20)"#;
-    // All processes of the namespace end with its first one.
+    // All processes of the namespace end when the first one ends.
     let script = r#"mount -t proc -o hidepid=4 proc /proc && file=$1 && shift &&
         exec setpriv --bounding-set=-all sh -c '"$@" && exec flock --nonblock '"$file"' true' sh "$@""#;
     let path = home.folder.at("hidden");
@@ -359,7 +361,7 @@ if not os.fork():
     assert!(output.status.success(), "{output:?}");
 }
 
-/// The server that `run` has started is its child, but not part of the command.
+/// The server that `run` has started is a child of `run`, but does not belong to the command.
 #[test]
 fn a_command_under_a_lock_leaves_the_server_alone_that_it_has_started() {
     let home = Home::new();
@@ -377,7 +379,7 @@ fn a_command_under_a_lock_leaves_the_server_alone_that_it_has_started() {
     assert_eq!(home.servers(), 2, "{}", home.log());
 }
 
-/// If it were killed during its start, the guardian would start it again, because the release needs it.
+/// If `run` killed the server during its start, the guardian would start it again, because the release needs a server.
 #[test]
 fn a_command_that_ends_while_the_next_server_starts_leaves_it_alone() {
     let home = Home::new();
@@ -387,7 +389,7 @@ fn a_command_that_ends_while_the_next_server_starts_leaves_it_alone() {
     let mut command = Holder::spawn(home.command(Shell::Login, &arguments));
     command.granted();
     let first = home.server().unwrap();
-    // The next server cannot open the store, so it does not listen until this test lets it.
+    // The next server cannot open the store, so it does not listen until this test unlocks the store.
     let lock = File::open(home.data().unwrap().join("store/LOCK")).unwrap();
     let waiter = format!(":{} 0 EOF", lock.metadata().unwrap().ino());
     let waiting = std::thread::spawn(move || lock.lock().map(|()| lock));
@@ -404,7 +406,8 @@ fn a_command_that_ends_while_the_next_server_starts_leaves_it_alone() {
         *pid != first && arguments.split(|byte| *byte == 0).nth(1) == Some(b"serve")
     };
     let next = home.until(|home| home.processes().into_iter().find(serves));
-    // The guardian ends the command's leftovers. The server is its child as well.
+    // The guardian ends the processes that the command has left behind. It must not end the server, although the server
+    // is also its child.
     drop(command.child.stdin.take());
     let mut asked = String::new();
     command.stdout.read_line(&mut asked).unwrap();
@@ -442,7 +445,7 @@ fn an_idle_server_ends_and_the_next_one_has_higher_tokens() {
     assert_eq!(home.servers(), 3);
 }
 
-/// Clients arrive at all moments around the end of the server, and none may fail.
+/// Clients arrive at many different moments around the end of the server. None of them may fail.
 #[test]
 fn a_client_that_comes_as_the_server_ends_starts_the_next() {
     let home = Home::idle_after("25ms");
@@ -453,7 +456,7 @@ fn a_client_that_comes_as_the_server_ends_starts_the_next() {
         assert!(holder.token() > former);
         former = holder.token();
         holder.release();
-        // The exact moment is what we test, and there is no event to wait for.
+        // Sleep, because the test is about this exact moment, and there is no event to wait for.
         std::thread::sleep(Duration::from_millis(10 + round as u64));
     }
     assert!(home.servers() > 1);
@@ -466,11 +469,11 @@ fn the_server_is_apart_from_the_command_that_starts_it() {
     command.env("LOCKKEEPER_AUTH", "ann:secret");
     success(&command.output().unwrap());
     let server = home.server().unwrap();
-    // Zero in a pid namespace, because the session leader is outside.
+    // The session id is zero in a pid namespace whose session leader is outside of the namespace.
     let own = getsid(None).unwrap();
     let server = nix::unistd::Pid::from_raw(server.as_raw_nonzero().get());
     assert_ne!(getsid(Some(server)).unwrap(), own);
-    // It is not a session leader either, which could acquire a terminal.
+    // The server is not a session leader, because a session leader could acquire a terminal.
     assert_ne!(getsid(Some(server)).unwrap(), server);
     let of_server = |file: &str| format!("/proc/{server}/{file}");
     let environment = fs::read_to_string(of_server("environ")).unwrap();
@@ -478,20 +481,20 @@ fn the_server_is_apart_from_the_command_that_starts_it() {
     assert_eq!(fs::read_link(of_server("cwd")).unwrap(), Path::new("/"));
 }
 
-/// A script that reads a command's output or holds a lock must not wait for the server's end.
+/// If a script reads a command's output or holds a lock, it must not wait until the server ends.
 #[test]
 fn the_server_holds_no_file_of_its_starters_open() {
     let home = Home::new();
     let script = "exec 9>&1; \"$0\" who a >/dev/null";
     let mut shell = home.command_of(Path::new("/bin/sh"), Shell::Login, &["-c", script]);
     shell.arg(env!("CARGO_BIN_EXE_lockkeeper"));
-    // Returns when the pipe is open in no process any more.
+    // The command's output ends only when no process has the pipe open any more.
     success(&shell.output().unwrap());
     assert!(home.server().is_some());
 }
 
-/// Copies this command in another process. Otherwise a child forked concurrently by another test would have the copy
-/// open for writing until its exec, and executing the copy would fail ("Text file busy").
+/// Copies this command in another process. If we wrote the copy ourselves, a child that another test forks at the same
+/// time would have the copy open for writing until its exec. Executing the copy would then fail ("Text file busy").
 fn copy_program(to: &Path) {
     let copying = Command::new("cp")
         .arg(env!("CARGO_BIN_EXE_lockkeeper"))
@@ -516,7 +519,7 @@ fn an_executable_that_was_replaced_starts_the_server_again() {
     holder.release();
 }
 
-/// After the grant, its guardian starts this program again for the command.
+/// After the grant, the waiter's guardian starts this program again for the command.
 #[test]
 fn a_waiter_whose_executable_was_replaced_runs_its_command() {
     let home = Home::new();
@@ -527,7 +530,7 @@ fn a_waiter_whose_executable_was_replaced_runs_its_command() {
         let waiter = home.command_of(&program, Shell::Cron, &holding(&["a"]));
         let mut waiter = Holder::spawn(waiter);
         home.until(|home| (home.queued(Shell::Cron, "a").len() == 2).then_some(()));
-        // An upgrade replaces the file atomically, or removes it first.
+        // An upgrade either replaces the file atomically or removes it first.
         fs::write(home.folder.at("new"), "not a program").unwrap();
         match is_removed {
             true => fs::remove_file(&program).unwrap(),

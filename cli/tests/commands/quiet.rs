@@ -12,13 +12,13 @@ use super::stores::*;
 
 const WINDOW: Duration = Duration::from_secs(3);
 
-/// Limit per process. zookeeper-client alone causes twenty wake-ups.
+/// Limit of wake-ups per process. The library zookeeper-client already causes twenty of them.
 const WAKE_UPS_A_SECOND: u64 = 100;
 
-/// Limit per process, as a percentage of a processor.
+/// Limit of processor time per process, as a percentage of one processor.
 const PERCENT: u64 = 15;
 
-/// Limits of the traffic of all commands in a window.
+/// Limits of the traffic of all commands together, within one window.
 struct Limits {
     connections: usize,
     new_sessions: usize,
@@ -28,40 +28,41 @@ struct Limits {
 /// Number of commands, each with one session.
 const COMMANDS: usize = 8;
 
-/// When idle: a heartbeat is due every five seconds, and warden and dashboard poll occasionally.
+/// Limits while the commands are idle. Each sends a heartbeat every five seconds, and warden and dashboard poll
+/// occasionally.
 const QUIET: Limits = Limits {
     connections: 0,
     new_sessions: 0,
     requests: 3 * COMMANDS,
 };
 
-/// After the connections broke. Over `zookeeper:`, each client also asks for its timeout in another session.
+/// Limits after the connections broke. Over `zookeeper:`, each client also opens another session to learn its timeout.
 const RECONNECTED: Limits = Limits {
     connections: 4 * COMMANDS,
     new_sessions: 2 * COMMANDS,
     requests: 10 * COMMANDS,
 };
 
-/// The delays between attempts to connect grow to a second.
+/// Limits while there is no server. The delays between attempts to connect grow to a second.
 const WITHOUT_SERVER: Limits = Limits {
     connections: 20 * COMMANDS,
     new_sessions: 0,
     requests: 0,
 };
 
-/// A process as seen in `/proc`.
+/// The state of a process, as read from `/proc`.
 #[derive(Clone, Copy)]
 struct Seen {
     pid: i32,
     parent: i32,
-    /// Wake-ups of all its threads.
+    /// Number of wake-ups of all threads of the process.
     wake_ups: u64,
     /// Processor time in hundredths of a second.
     ticks: u64,
 }
 
 impl Seen {
-    /// Returns `None` if the process has ended.
+    /// Reads the state of a process. Returns `None` if the process has ended.
     fn read(pid: i32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let fields: Vec<_> = stat.rsplit_once(") ")?.1.split(' ').collect();
@@ -99,14 +100,14 @@ fn tree(root: Pid) -> Vec<Seen> {
     found
 }
 
-/// Commands, by their first processes, and the proxy between all of them and the server.
+/// The commands, each with its first process, and the proxy between all of them and the server.
 struct Commands<'a> {
     roots: &'a [(&'static str, Pid)],
     proxy: &'a Proxy,
 }
 
 impl Commands<'_> {
-    /// Fails if a command does more within a window than an idle one should.
+    /// Fails if a command does more within a window than an idle command should do.
     fn cost_little(&self, limits: &Limits, what: &str) {
         let before: Vec<_> = self.roots.iter().map(|(_, root)| tree(*root)).collect();
         let start = Instant::now();
@@ -116,7 +117,7 @@ impl Commands<'_> {
                 let after = Seen::read(before.pid);
                 let after = after.unwrap_or_else(|| panic!("{name} has ended, {what}"));
                 let millis = start.elapsed().as_millis() as u64;
-                // The wake-ups of ended threads are no longer counted.
+                // The number can shrink, because wake-ups of threads that have ended are no longer counted.
                 let wake_ups = after.wake_ups.saturating_sub(before.wake_ups) * 1000 / millis;
                 let percent = (after.ticks - before.ticks) * 1000 / millis;
                 let seen = format!("{what}, {name}: {wake_ups} wake-ups a second, {percent} %");
@@ -176,7 +177,7 @@ on_stores! {
             roots: &roots,
             proxy: &proxy,
         };
-        // `queue_has` has opened one more.
+        // Wait for one more session, which `queue_has` has opened.
         proxy.wait_for_new_sessions(COMMANDS + 1);
         proxy.take_counts();
         commands.cost_little(&QUIET, "at first");

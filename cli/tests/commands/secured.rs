@@ -14,7 +14,7 @@ use super::support::*;
 use super::tls::{Files, tls_address};
 use super::top::screen::Top;
 
-/// Variables that configure the store, which are removed from the test's own environment.
+/// Variables that configure the store. We remove them from the environment of the test.
 const VARIABLES: [&str; 7] = [
     "LOCKKEEPER_URL",
     "LOCKKEEPER_AUTH",
@@ -47,7 +47,7 @@ impl User {
         self.0.at("config/lockkeeper/config.toml")
     }
 
-    /// Writes a private configuration.
+    /// Writes a configuration file that only its owner can read.
     fn configure(&self, text: &str) {
         fs::write(self.file(), text).unwrap();
         self.mode(0o600);
@@ -77,7 +77,7 @@ impl User {
     }
 }
 
-/// A store that requires TLS and a certificate, with what its clients need.
+/// A store that requires TLS and a client certificate, together with the settings of its clients.
 struct Secured {
     user: User,
     values: [(&'static str, String); 4],
@@ -173,7 +173,7 @@ impl Secured {
                 (&["permits", "a"], 1, ""),
                 (&["revoke", "a"], 1, ""),
                 (&["config"], 0, &*self.values[0].1),
-                // It starts a process that holds a lock.
+                // This workload starts another process, which holds a lock.
                 (
                     &[
                         "bench",
@@ -222,8 +222,8 @@ impl Secured {
     }
 }
 
-/// Runs a command until it prints a line with this text to stdout or stderr. Then ends it with SIGTERM, so that the
-/// next one need not wait for its session.
+/// Runs a command until it prints a line with this text to stdout or stderr. Then ends the command with SIGTERM, so
+/// that the next command need not wait until its session expires.
 fn until(mut command: Command, says: &str) {
     struct Running(Child);
     impl Drop for Running {
@@ -235,7 +235,7 @@ fn until(mut command: Command, says: &str) {
     let (reader, writer) = std::io::pipe().unwrap();
     command.stdout(writer.try_clone().unwrap()).stderr(writer);
     let _running = Running(command.spawn().unwrap());
-    // Closes our ends of the pipe, so that the end of the command is noticed.
+    // Close our ends of the pipe, so that we notice the end of the command.
     drop(command);
     let mut seen = Vec::new();
     for line in BufReader::new(reader).lines().map_while(Result::ok) {
@@ -257,7 +257,7 @@ fn every_command_reaches_a_zookeeper() {
     Secured::zookeeper().every_command_works();
 }
 
-/// Runs a command that is refused before it connects, and returns the reason.
+/// Runs a command that must be refused before it connects, and returns its error.
 #[track_caller]
 fn refused(command: &mut Command) -> String {
     let output = command.output().unwrap();
@@ -298,7 +298,7 @@ fn options_of_tls_that_cannot_be_meant_are_refused() {
         .env("LOCKKEEPER_URL", "lockkeeper://127.0.0.1:1")
         .env("LOCKKEEPER_CA", "x");
     assert!(refused(&mut command).contains("ca (LOCKKEEPER_CA)"));
-    // The flag selects another server without TLS.
+    // The flag selects another server, which has no TLS.
     let mut command = user.command(&["config", plain]);
     let output = success(&command.env("LOCKKEEPER_CA", "x").output().unwrap());
     assert!(!output.contains("ca "), "{output}");
@@ -348,7 +348,7 @@ fn each_value_comes_from_the_highest_source_that_has_it() {
     command
         .env("LOCKKEEPER_PROFILE", "other")
         .env("LOCKKEEPER_CERT", "bob");
-    // Counts as unset.
+    // An empty variable counts as unset.
     command.env("LOCKKEEPER_SERVER_NAME", "");
     let output = command.output().unwrap();
     let rows = rows(&output);
@@ -379,7 +379,7 @@ fn each_value_comes_from_the_highest_source_that_has_it() {
     }
     assert!(!out(&output).contains("secret"), "{output:?}");
 
-    // With -v, commands print the same.
+    // With -v, other commands print the same values.
     let mut command = user.command(&["locks", "-v", "--url=lockkeeper://127.0.0.1:1"]);
     command.args(["--connect-timeout", "1ms", "--profile", "prod"]);
     let output = command.output().unwrap();
@@ -423,7 +423,7 @@ fn the_default_profile_is_for_commands_without_a_url() {
             "{shown}"
         );
     }
-    // Its password is not sent to other servers.
+    // The password of a profile is not sent to other servers.
     for shown in [
         shown(&["--url=lockkeeper://other:1"], None),
         shown(&[], Some("lockkeeper://other:1")),
@@ -464,7 +464,7 @@ fn a_configuration_that_cannot_be_meant_or_trusted_is_refused() {
         user.configure(&text);
         let said = refused(&mut locks());
         assert!(said.contains(says), "{text}: {said}");
-        // If the file is not needed, it does no harm.
+        // If the file is not needed, an error in it does no harm.
         let mut other = locks();
         let other = other.args(["--url=lockkeeper://127.0.0.1:1", "--connect-timeout=1ms"]);
         assert_eq!(other.output().unwrap().status.code(), Some(69));
@@ -475,7 +475,7 @@ fn a_configuration_that_cannot_be_meant_or_trusted_is_refused() {
         said.contains("no profile \"test\"") && said.contains("there is prod"),
         "{said}"
     );
-    // Others may know the URL but not the password.
+    // Other users may know the URL but not the password.
     user.mode(0o644);
     success(
         &user

@@ -1,4 +1,4 @@
-//! Stores that the commands reach by a URL: served by the command itself, or a real ZooKeeper.
+//! Stores that the commands reach by a URL. The server is `lockkeeper serve` or a real ZooKeeper.
 
 #![allow(
     dead_code,
@@ -25,22 +25,22 @@ pub(crate) struct StoreAt {
 
 enum Host {
     Served(Server),
-    /// A ZooKeeper of this test.
+    /// A ZooKeeper that is used only by this test.
     ZooKeeper(ZooKeeper),
     /// A ZooKeeper that the tests share.
     Shared,
-    /// Managed elsewhere.
+    /// A server that this test has not started.
     Elsewhere,
     Dead,
 }
 
 impl StoreAt {
-    /// A store of this test, served by the command.
+    /// A store that is used only by this test, served by `lockkeeper serve`.
     pub(crate) fn served() -> Self {
         Self::served_with(&[])
     }
 
-    /// Like `served`, without a practical limit of session timeouts.
+    /// Like `served`, but without a practical limit on session timeouts.
     pub(crate) fn patient() -> Self {
         Self::served_with(&["--max-session-timeout", "1h"])
     }
@@ -54,7 +54,7 @@ impl StoreAt {
         }
     }
 
-    /// A store on disk behind a Unix socket, which can be restarted.
+    /// A store on disk that is served at a Unix socket. It can be killed and started again.
     pub(crate) fn unix() -> Self {
         let folder = TempFolder::short();
         Self {
@@ -64,7 +64,7 @@ impl StoreAt {
         }
     }
 
-    /// A chroot of this test on the shared ZooKeeper.
+    /// A chroot on the shared ZooKeeper. The chroot is used only by this test.
     pub(crate) fn zookeeper() -> Self {
         static SERVER: OnceLock<ZooKeeper> = OnceLock::new();
         static NEXT: AtomicU16 = AtomicU16::new(0);
@@ -80,7 +80,7 @@ impl StoreAt {
         store
     }
 
-    /// A real ZooKeeper of this test, which can be stopped and killed.
+    /// A real ZooKeeper that is used only by this test, and can be stopped and killed.
     pub(crate) fn mortal_zookeeper() -> Self {
         let server = ZooKeeper::start();
         Self {
@@ -90,7 +90,7 @@ impl StoreAt {
         }
     }
 
-    /// A store that is served elsewhere or not at all.
+    /// A store that this test does not serve, or that is not served at all.
     pub(crate) fn at(url: String) -> Self {
         Self {
             url,
@@ -130,13 +130,13 @@ impl StoreAt {
         }
     }
 
-    /// Restarts a killed store of [`unix`](Self::unix).
+    /// Starts the server of a store from [`unix`](Self::unix) again after it was killed.
     pub(crate) fn start_again(&mut self) {
         assert!(matches!(self.host, Host::Dead));
         self.host = Host::Served(Server::start(&mut served_at_socket(&self.folder)));
     }
 
-    /// Stops the server, like a long pause of its machine.
+    /// Stops the server (SIGSTOP), as if its machine paused for a long time.
     pub(crate) fn stop(&self) {
         match &self.host {
             Host::Served(server) => server.signal(Signal::STOP),
@@ -155,7 +155,7 @@ impl StoreAt {
 }
 
 impl StoreAt {
-    /// Makes the store unreachable: kills a server of [`unix`](Self::unix), or stops a ZooKeeper.
+    /// Makes the store unreachable. Kills the server of a store from [`unix`](Self::unix), or stops a ZooKeeper.
     pub(crate) fn go_away(&mut self) {
         match self.host {
             Host::ZooKeeper(_) => self.stop(),
@@ -178,7 +178,7 @@ fn served_at_socket(folder: &TempFolder) -> Command {
     command
 }
 
-/// Turns each `async fn name(store: StoreAt)` into the tests `name::served` and `name::zookeeper`.
+/// Turns each `async fn name(store: StoreAt)` into two tests, `name::served` and `name::zookeeper`.
 macro_rules! on_each_store {
     ($($(#[$meta:meta])* async fn $name:ident($store:ident: StoreAt) $body:block)*) => {$(
         $(#[$meta])*
@@ -201,7 +201,7 @@ macro_rules! on_each_store {
 }
 pub(crate) use on_each_store;
 
-/// Turns each `[STORE, …] fn name(store: StoreAt)` into a test for each of these stores.
+/// Turns each `[STORE, …] fn name(store: StoreAt)` into one test for each of the listed stores.
 macro_rules! on_stores {
     ($($(#[$meta:meta])* [$($at:ident),+] fn $name:ident($store:ident: StoreAt) $body:block)*) => {$(
         $(#[$meta])*

@@ -32,7 +32,7 @@ impl Authority {
         Self { pem, issuer }
     }
 
-    /// Returns its certificate and a revocation list that must be renewed by the start of this year.
+    /// Returns the authority's certificate, and a revocation list that must be renewed before the start of this year.
     fn with_list(&self, renewed_by: i32) -> String {
         let params = CertificateRevocationListParams {
             this_update: date_time_ymd(2000, 1, 1),
@@ -54,7 +54,7 @@ impl Authority {
     }
 }
 
-/// Files of a server's certificates, named like the options.
+/// Files with the certificates of a server. Their names are the names of the options.
 pub(crate) struct Files {
     folder: TempFolder,
     pub(crate) authority: Authority,
@@ -81,7 +81,7 @@ impl Files {
         fs::write(self.at("key"), key).unwrap();
     }
 
-    /// Adds the options, with a free TLS address.
+    /// Adds the TLS options with these files to a command, and a free address.
     pub(crate) fn tls<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command.args(["--data", "memory", "--tls-listen", "127.0.0.1:0"]);
         command.arg("--tls-cert").arg(self.at("cert"));
@@ -201,7 +201,7 @@ fn renewed_certificates_are_taken_on_sighup_and_bad_ones_are_not() {
     assert_eq!(server.end(Signal::TERM).status.code(), Some(0));
 }
 
-/// Writes a configuration with these certificates, and with client authorities if `asks_clients`.
+/// Writes a configuration file with this certificate and key. It contains client authorities if `asks_clients` is true.
 fn configure(files: &Files, [certificate, key]: [&str; 2], asks_clients: bool) -> PathBuf {
     let at = |name| files.at(name).display().to_string();
     let mut text = format!(
@@ -290,7 +290,7 @@ fn an_occupied_port_for_tls_is_named_and_its_option() {
     assert_eq!(said, format!("lockkeeper: {address} {expected}\n"));
 }
 
-/// Checks these options, and returns the exit code and the output.
+/// Runs the command with `--check-config`. Returns the exit code and the output.
 fn checked(command: &mut Command) -> (Option<i32>, String) {
     let output = command.arg("--check-config").output().unwrap();
     let said = [output.stdout, output.stderr].concat();
@@ -345,7 +345,7 @@ fn certificates_that_cannot_be_used_are_named_before_anything_starts() {
             &[&path(name)],
         );
     }
-    // The key of another certificate.
+    // Use the key of another certificate.
     let (_, key) = files.authority.sign();
     refused(&|files| fs::write(files.at("key"), &key).unwrap(), &["key"]);
 }
@@ -403,7 +403,7 @@ fn an_address_for_others_is_served_to_holders_of_certificates() {
         let (code, said) = exposed(options);
         assert_eq!(code, Some(0), "{said}");
     }
-    // The plain address is checked separately.
+    // The plain address is checked independently of TLS.
     let (code, said) = exposed(&[&ca, "--listen=0.0.0.0:1"]);
     assert_eq!(code, Some(2), "{said}");
     assert!(
@@ -412,11 +412,11 @@ fn an_address_for_others_is_served_to_holders_of_certificates() {
     );
 }
 
-/// Sends bytes to the TLS port until it hangs up. Returns the local address.
+/// Sends bytes to the TLS port, and waits until the server closes the connection. Returns our local address.
 fn hung_up_on(address: &str, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(bytes).unwrap();
-    // A reset counts as well.
+    // Ignore an error, because the server may also reset the connection.
     let _ = stream.read_to_end(&mut Vec::new());
     stream.local_addr().unwrap().to_string()
 }
@@ -433,7 +433,8 @@ fn refused_handshakes_of_tls_are_logged_with_the_address_and_no_disk_is_filled_w
         let server = Server::start(files.tls(&mut bare()));
         let address = tls_address(&server).to_owned();
         let first = hung_up_on(&address, bytes);
-        // The server hangs up before it logs. Wait for this line, so that later ones are not logged instead.
+        // The server closes the connection before it logs the error. Wait for this line, so that a later handshake is
+        // not logged in its place.
         server.logs(TOLD);
         for _ in 1..TIMES {
             hung_up_on(&address, bytes);
@@ -446,12 +447,12 @@ fn refused_handshakes_of_tls_are_logged_with_the_address_and_no_disk_is_filled_w
             .collect();
         assert!(!told.is_empty(), "{}", ended.log);
         assert!(told[0].contains(&first), "{told:?}");
-        // One line in a few seconds.
+        // The server logs only one line in a few seconds.
         assert!(told.len() < TIMES / 2, "{} lines", told.len());
     }
 }
 
-/// The list still applies. Certificates revoked since then are not in it.
+/// The revocation list still applies, but certificates that were revoked later are not in it.
 #[test]
 fn an_expired_revocation_list_is_warned_of() {
     const TOLD: &str = "revocation list expired";

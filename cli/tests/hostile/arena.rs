@@ -17,17 +17,18 @@ use testkit::{ChildProcess, again_at};
 use super::good::{Good, Latency};
 use super::served::{Memory, OTHER, Served};
 
-/// If set, the test is the attacker of the server at this address.
+/// Environment variable that is set in the attacker's process. It contains the address of the server to attack.
 const ADDRESS: &str = "LOCKKEEPER_HOSTILE_ADDRESS";
 
-/// Prefixes of the attacker's lines, which distinguish them from the output of the test harness.
+/// Prefixes of the lines that the attacker prints for us. They distinguish these lines from the output of the test
+/// harness.
 const UNDER_WAY: &str = "attack: under way";
 const RESULT: &str = "attack: result ";
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// Timeout of an attacker's sessions. Many are silent until the well-behaved client has been measured, and none may
-/// expire before that, even on a slow machine.
+/// Timeout of an attacker's sessions. Many of them send nothing until the well-behaved client has been measured. None
+/// may expire before that, even on a slow machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The attacker's view of the fight.
@@ -42,7 +43,7 @@ impl Field {
         opened.expect("the server takes a client").0
     }
 
-    /// Reports that the attack has reached its full strength. Called once.
+    /// Reports that the attack has reached its full strength. The attacker calls this once.
     pub(crate) fn under_way(&self) {
         println!("\n{UNDER_WAY}");
     }
@@ -62,7 +63,7 @@ impl Field {
 
 pub(crate) struct Outcome {
     pub(crate) log: Vec<String>,
-    /// The attacker's result.
+    /// The text that `attack` returned.
     pub(crate) result: String,
 }
 
@@ -74,10 +75,11 @@ impl Outcome {
     }
 }
 
-/// Starts a server with these options, measures, runs `attack`, and measures again. `attack` checks the server's
-/// reactions and returns its result. The server's memory may never grow by more than `most` bytes.
+/// Starts a server with these options and measures the well-behaved client. Then runs `attack`, and measures during the
+/// attack and after it. `attack` checks the server's reactions and returns a text for the report. The server's memory
+/// may never grow by more than `most` bytes.
 ///
-/// Returns `None` in the attacker's process, where the test ends then.
+/// Returns `None` in the attacker's process, where the test then ends.
 pub(crate) fn fight(
     options: &[&str],
     most: u64,
@@ -90,7 +92,7 @@ pub(crate) fn fight(
         be_the_attacker(address.parse().unwrap(), attack);
         return None;
     }
-    // One at a time, because concurrent attacks would disturb each other's measurements.
+    // Run only one attack at a time, because concurrent attacks would disturb each other's measurements.
     static ARENA: Mutex<()> = Mutex::new(());
     let _alone = ARENA.lock().unwrap_or_else(|error| error.into_inner());
     raise_open_files();
@@ -128,8 +130,8 @@ fn show(name: &str, result: &str, latency: [&Latency; 3], memory: [Memory; 3]) {
     let mib = |bytes: u64| bytes / MIB;
     let [before, during, after] = latency.map(of);
     let [at_rest, attacked, left] = memory.map(|memory| mib(memory.now));
-    // Write to stderr directly, because the harness shows captured output only if the test fails. An error means that
-    // the reader is gone.
+    // Write to stderr directly, because the harness shows captured output only if the test fails. Ignore an error,
+    // which means that the reader is gone.
     let _ = writeln!(
         std::io::stderr(),
         "{name}: p50/p99 in µs {before} quiet, {during} attacked ({} requests), {after} after; memory in MiB \
@@ -143,7 +145,7 @@ fn be_the_attacker(address: SocketAddr, attack: impl FnOnce(&Field) -> String) {
     let is_over = Arc::<AtomicBool>::default();
     let to = is_over.clone();
     std::thread::spawn(move || {
-        // A line from the parent process, or its end.
+        // Returns at a line from the parent process, or when the parent process has ended.
         let _ = std::io::stdin().read_line(&mut String::new());
         to.store(true, SeqCst);
     });
@@ -173,7 +175,7 @@ impl Attacker {
         }
     }
 
-    /// Returns the rest of the next line with this prefix, or `None` if the attacker has ended.
+    /// Returns the rest of the next line that has this prefix, or `None` if the attacker has ended.
     fn line(&mut self, beginning: &str) -> Option<String> {
         let mut lines = (&mut self.stdout).lines().map(|line| line.unwrap());
         lines.find_map(|line| line.strip_prefix(beginning).map(ToOwned::to_owned))
@@ -185,7 +187,7 @@ impl Attacker {
         }
     }
 
-    /// Ends the attacker, and returns its result.
+    /// Asks the attacker to end, and returns its result.
     fn finish(mut self, must_succeed: bool) -> String {
         drop(writeln!(self.stdin.take().unwrap()));
         let result = self.line(RESULT);

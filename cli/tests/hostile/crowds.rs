@@ -15,7 +15,7 @@ const HALF_OPEN: usize = 10_000;
 #[test]
 fn of_ten_thousand_half_open_connections_the_oldest_go() {
     let attack = |field: &Field| {
-        // Server and attacker have the same limit of files, some of which are not connections.
+        // Server and attacker have the same limit of open files. Some of these files are not connections.
         let most = (raise_open_files() as usize).saturating_sub(500);
         assert!(most >= 4_000, "only {most} files may be open");
         let count = most.min(HALF_OPEN);
@@ -26,7 +26,7 @@ fn of_ten_thousand_half_open_connections_the_oldest_go() {
         guest.must(op::EXISTS, &read("/", false));
         field.under_way();
         while !field.is_over() {
-            // Each closed connection is replaced by a new one.
+            // Replace closed connections by new ones.
             crowd.drain(..20.min(crowd.len()));
             crowd.extend((0..20).map(open));
         }
@@ -38,8 +38,8 @@ fn of_ten_thousand_half_open_connections_the_oldest_go() {
     fight(&options, 64 * MIB, attack);
 }
 
-/// Waits until the server has closed all but `count` connections. Does not check which ones, because a connection
-/// beyond the listener's backlog is accepted after younger ones.
+/// Waits until the server has closed all but `count` connections. Does not check which connections are left. If a
+/// connection did not fit into the listener's backlog, the server accepts it after younger connections.
 fn wait_until_open_are(crowd: &[Conn], count: usize) {
     let mut open: Vec<_> = crowd.iter().map(|conn| &conn.stream).collect();
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -51,7 +51,7 @@ fn wait_until_open_are(crowd: &[Conn], count: usize) {
             .collect();
         let closed = poll(&mut polled, Some(&Timespec::try_from(left).unwrap())).unwrap();
         assert!(closed > 0, "{} connections are left open", open.len());
-        // The server sends nothing to a silent client, so readable means closed.
+        // The server sends nothing to a silent client, so a connection becomes readable only when it is closed.
         let is_open: Vec<_> = polled.iter().map(|it| it.revents().is_empty()).collect();
         let mut is_open = is_open.into_iter();
         open.retain(|_| is_open.next().unwrap_or(true));
@@ -89,7 +89,7 @@ fn a_large_frame_is_no_handshake() {
         large.0.resize(1_000_000, 0);
         let open = |_| {
             let mut conn = Conn::bare(field.address).unwrap();
-            // The server may close it in the meantime.
+            // Ignore an error, because the server may close the connection in the meantime.
             let _ = conn.stream.write_all(&large.0);
             conn
         };
@@ -135,7 +135,7 @@ fn too_many_connections_from_one_address_keep_no_other_client_out() {
 fn too_many_connections_are_closed_and_those_that_are_there_go_on() {
     let attack = |field: &Field| {
         let open = || enter(Conn::bare(field.address)?);
-        // The well-behaved client occupies one place.
+        // The well-behaved client uses one of the connections that the server allows.
         let mut crowd: Vec<_> = (0..99).map(|_| open().unwrap()).collect();
         field.under_way();
         let mut refused = 0;
@@ -150,7 +150,7 @@ fn too_many_connections_are_closed_and_those_that_are_there_go_on() {
         let mut last = crowd.pop().unwrap();
         last.must(op::CLOSE, &Out::new());
         assert_eq!(last.rest(), b"");
-        // The place becomes free when the server notices the end.
+        // The next client can connect when the server has noticed the end of the last one.
         let mut next = loop {
             if let Ok(conn) = open() {
                 break conn;
@@ -175,7 +175,7 @@ fn enter(mut conn: Conn) -> std::io::Result<Conn> {
     Ok(conn)
 }
 
-/// Checks that a reached limit is logged, but not each time.
+/// Checks that the server logs a reached limit, but not each time that the limit is reached.
 fn assert_told_once(log: &[String], word: &str, result: &str) {
     let lines = log.iter();
     let told: Vec<_> = lines
@@ -200,7 +200,7 @@ fn sessions_that_are_left_behind_are_limited_and_go() {
         };
         assert!(left >= 300, "only {left}: {full}");
         field.wait();
-        // They expire, which makes room again.
+        // The sessions expire, and then the server accepts new ones.
         while Conn::open(field.address, &brief).is_err() {
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -48,7 +48,8 @@ fn a_flood_of_pipelined_requests_is_served_in_turn() {
     fight(&[], 64 * MIB, attack);
 }
 
-/// Returns the setWatches that Java's client sends after a reconnection. It arms watches unless they must fire.
+/// Returns the setWatches request that Java's client sends after a reconnection. The server registers each watch,
+/// unless it must fire immediately.
 fn watches_of_missing(paths: std::ops::Range<usize>) -> Out {
     let mut record = Out::new().long(i64::MAX).int(0).int(paths.len() as i32);
     for number in paths {
@@ -88,7 +89,7 @@ fn a_million_watches_are_armed_and_no_more() {
                 refused += 1;
             }
         }
-        // Existing watches remain and fire.
+        // The existing watches are still registered, and fire.
         conn.must(op::GET_DATA, &read("/", false));
         conn.must(op::CREATE, &create("/missing", b"", 0));
         let xid = conn
@@ -100,7 +101,8 @@ fn a_million_watches_are_armed_and_no_more() {
         assert_eq!(conn.rest(), b"");
         format!("{MOST_WATCHES} watches of one session, then {refused} refusals")
     };
-    // Twice the memory per watch that docs/operating.md states, because tables double as they grow.
+    // The limit is twice the memory per watch that docs/operating.md states, because tables double their size when they
+    // grow.
     fight(&[], 2 * 256 * MOST_WATCHES as u64, attack);
 }
 

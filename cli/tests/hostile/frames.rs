@@ -4,7 +4,7 @@ use testkit::wire::*;
 
 use super::arena::{Field, MIB, fight};
 
-/// Minimum number of repetitions, enough to make a leak visible.
+/// Minimum number of repetitions, which is enough to make a leak visible.
 const ROUNDS: usize = 300;
 
 /// Repeats an attack until the measurement is complete. Returns the number of repetitions.

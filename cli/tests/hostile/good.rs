@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use testkit::wire::*;
 
-/// Cycles of one phase, with three requests each.
+/// Number of cycles in one phase. Each cycle has three requests.
 const CYCLES: usize = 500;
 
-/// Minimum cycles of a phase that runs out of time, enough for percentiles.
+/// Minimum number of cycles in a phase that runs out of time. This is enough for percentiles.
 const MIN_CYCLES: usize = 50;
 
-/// Returns the time limit of one phase, a third of the test's share from `tests/run`.
+/// Returns the time limit of one phase, which is a third of the time that `tests/run` gives the test.
 fn share() -> Duration {
     let seconds = std::env::var("LOCKKEEPER_SECONDS");
     let seconds = seconds.ok().and_then(|seconds| seconds.parse().ok());
@@ -26,7 +26,7 @@ fn share() -> Duration {
 pub(crate) struct Latency(Vec<Duration>);
 
 impl Latency {
-    /// Returns the latency that this many of a thousand replies do not exceed.
+    /// Returns the latency that `permille` of a thousand replies do not exceed.
     pub(crate) fn permille(&self, permille: usize) -> Duration {
         let mut sorted = self.0.clone();
         sorted.sort();
@@ -59,8 +59,9 @@ impl Good {
         Self { shared, worker }
     }
 
-    /// Measures the latencies of one phase from now on. If time is limited, an attack that slows the answers down
-    /// reduces their number. Ends early if the client has failed, which [`stop`](Self::stop) reports.
+    /// Measures the latencies of one phase, which starts now. If an attack slows the answers down, the time limit may
+    /// reduce the number of measured replies. Returns early if the client has failed, which [`stop`](Self::stop)
+    /// reports.
     pub(crate) fn measure(&self) -> Latency {
         std::mem::take(&mut *self.shared.latency.lock().unwrap());
         let (begun, share) = (Instant::now(), share());
@@ -76,7 +77,7 @@ impl Good {
         std::mem::take(&mut *self.shared.latency.lock().unwrap())
     }
 
-    /// Closes its session, and propagates its panic.
+    /// Closes the client's session. Panics if the client has panicked.
     pub(crate) fn stop(self) {
         self.shared.is_over.store(true, SeqCst);
         if let Err(panic) = self.worker.join() {

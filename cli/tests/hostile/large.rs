@@ -58,7 +58,7 @@ fn long_lists_are_not_gathered_before_they_are_sent() {
         }
         format!("{count} lists of 10000 children, 500 asked for at once")
     };
-    // The znodes, and the replies that may be queued for a client.
+    // The limit covers the znodes, and the replies that may be queued for a client.
     fight(&["--max-outgoing", "16M"], 64 * MIB, attack);
 }
 
@@ -74,7 +74,7 @@ fn requests_that_never_end_go_when_others_need_the_room() {
         };
         let mut crowd: Vec<_> = (0..400).map(open).collect();
         field.under_way();
-        // 268 of them fit into 256 MiB.
+        // Only 268 of these requests fit into 256 MiB.
         for conn in crowd.drain(..130) {
             assert_eq!(conn.rest(), b"", "it is one of the oldest");
         }
@@ -88,7 +88,7 @@ fn requests_that_never_end_go_when_others_need_the_room() {
         }
         format!("400 clients that send all but the end of a megabyte, and {count} whose end comes")
     };
-    // A growing buffer takes up to twice its content.
+    // The buffer of a growing request takes up to twice the size of its content.
     if let Some(outcome) = fight(&[], 2 * 256 * MIB + 32 * MIB, attack) {
         assert!(outcome.logged(&["incomplete request"]) >= 1);
     }
@@ -113,7 +113,7 @@ fn a_store_that_is_full_says_so_and_goes_on() {
                 }
             }
         };
-        // The well-behaved client needs some room as well.
+        // The well-behaved client also needs some memory.
         let made = fill(&vec![b'x'; LARGE]);
         assert!((40..100).contains(&made), "{made}");
         field.under_way();

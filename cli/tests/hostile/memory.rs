@@ -1,5 +1,5 @@
-//! Clients that make the server store or build as much as possible. The process stays within `--max-memory`, and the
-//! well-behaved client does not notice.
+//! Clients that make the server store or build as much data as possible. The process stays within `--max-memory`, and
+//! the well-behaved client does not notice the attack.
 
 use std::io::Write;
 
@@ -16,7 +16,7 @@ fn fight_for_memory(attack: impl FnOnce(&Field) -> String) -> Option<Outcome> {
     fight(&["--max-memory", "256M"], PROMISED - AT_REST, attack)
 }
 
-/// Returns a name of this many bytes that is unique to its number.
+/// Returns a name with this many bytes, which differs for each number.
 fn name_of(bytes: usize, number: usize) -> String {
     let number = number.to_string();
     "0".repeat(bytes - number.len()) + &number
@@ -48,8 +48,8 @@ fn watched_paths_take_no_more_than_their_share() {
     fight_for_memory(attack);
 }
 
-/// Returns the record of a create whose access control list has this many unknown users and an entry that lets
-/// everybody read.
+/// Returns the record of a create. Its access control list has entries for this many unknown users, and one that lets
+/// every user read.
 fn create_with_a_long_list(path: &str, entries: usize, user_bytes: usize) -> Out {
     let mut record = Out::new().text(path).bytes(b"").int(entries as i32 + 1);
     for number in 0..entries {
@@ -110,7 +110,7 @@ fn an_answer_that_is_too_large_is_not_built() {
     fight_for_memory(attack);
 }
 
-/// Returns a transaction with this many changes of a znode.
+/// Returns a transaction that changes the same znode this many times.
 fn multi_set(path: &str, times: usize) -> Out {
     let mut record = Out::new();
     for _ in 0..times {
@@ -159,7 +159,7 @@ fn slow_readers_count_together() {
         field.under_way();
         let mut count = 0;
         while !field.is_over() {
-            // A client that reads its replies is not cut off.
+            // The server does not cut off a client that reads its replies.
             owner.must(op::GET_DATA, &read("/large", false));
             count += 1;
         }
@@ -174,7 +174,7 @@ fn slow_readers_count_together() {
     }
 }
 
-/// Leaves a request incomplete. The server may close the connection in the meantime.
+/// Sends a request without its end. The server may close the connection before everything is written.
 fn unfinished(field: &Field) -> Conn {
     let mut conn = field.client();
     let mut part = Out::new().int(0x000f_ffff);
@@ -183,7 +183,8 @@ fn unfinished(field: &Field) -> Conn {
     conn
 }
 
-/// Creates small znodes with these numbers, and watches as many missing paths. Returns `false` if one was refused.
+/// Creates small znodes with these numbers, and watches as many missing paths. Returns `false` if the server has
+/// refused any of these requests.
 fn fill(conn: &mut Conn, numbers: std::ops::Range<usize>) -> bool {
     for number in numbers.clone() {
         let small = create(&format!("/small{number}"), b"", EPHEMERAL);
@@ -206,7 +207,7 @@ fn all_that_can_be_taken_at_once_is_within_the_promise() {
             let path = format!("/many/{}", name_of(1_000, number));
             owner.must(op::CREATE, &create(&path, b"", EPHEMERAL));
         }
-        // First the store, with many small znodes and watches, whose memory estimate is the least exact.
+        // Fill the store first, with many small znodes and watches. The estimate of their memory is the least exact.
         let mut small = 0;
         while fill(&mut owner, small..small + 500) {
             small += 500;

@@ -6,13 +6,14 @@ use std::net::SocketAddr;
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::{ServerProcess, serve};
 
-/// Names another server, as `ADDRESS/PID`, to attack instead, for example a ZooKeeper.
+/// Environment variable that names another server to attack instead of ours, for example a ZooKeeper. The value has the
+/// form `ADDRESS/PID`.
 pub(crate) const OTHER: &str = "LOCKKEEPER_HOSTILE_TO";
 
 pub(crate) struct Served {
     pub(crate) address: SocketAddr,
     pid: Pid,
-    /// `None` for another server.
+    /// The process of our server. `None` if another server is attacked.
     process: Option<ServerProcess>,
 }
 
@@ -43,7 +44,7 @@ impl Served {
         }
     }
 
-    /// Returns `true` for this repository's server, because some expectations do not apply to others.
+    /// Returns `true` if the attacked server is from this repository. Some expectations do not apply to other servers.
     pub(crate) fn is_ours(&self) -> bool {
         self.process.is_some()
     }
@@ -61,7 +62,7 @@ impl Served {
         }
     }
 
-    /// Sends a signal. For SIGSTOP, returns once it has taken effect.
+    /// Sends a signal to the server. After SIGSTOP, waits until the server is stopped.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid, signal).unwrap();
         let is_stopped = || {

@@ -23,7 +23,7 @@ fn a_handshake_byte_by_byte_is_cut_off() {
                 is_sent && !conn.is_closed()
             });
             sent += 1;
-            // The attack itself is one byte per second.
+            // The attack consists of one byte per second.
             std::thread::sleep(Duration::from_secs(1));
         }
         field.wait();
@@ -59,7 +59,7 @@ fn a_request_byte_by_byte_is_no_sign_of_life() {
 
 const LARGE: usize = 1_000_000;
 
-/// Sends requests without reading until the server closes the connection. Returns the number of requests.
+/// Sends requests without reading the replies, until the server closes the connection. Returns the number of requests.
 fn ask_without_reading(mut conn: Conn, op: i32, record: &Out) -> usize {
     let frame = request(1, op, record);
     for sent in 0.. {
@@ -105,7 +105,7 @@ fn a_client_that_does_not_read_large_replies_is_not_read_until_its_session_ends(
         }
         format!("{count} clients, 16 at once, that ask for a megabyte up to {most} times")
     };
-    // Per connection: a reply or two, queued and encoded, and the received requests.
+    // The limit covers, for each connection, one or two replies (queued and encoded), and the received requests.
     let options = ["--tick", "500ms", "--min-session-timeout", "1s"];
     fight(&options, 16 * 6 * MIB, attack);
 }
@@ -124,7 +124,7 @@ fn a_client_that_does_not_read_its_events_is_cut_off() {
         let path = format!("/{}", "x".repeat(200));
         writer.must(op::CREATE, &create(&path, b"", EPHEMERAL));
         let mut writes = 0;
-        // The sockets' buffers also hold some.
+        // The server cuts a client off only when the buffers of the sockets, which also contain events, are full.
         while !crowd.is_empty() || !field.is_over() {
             let first = writer
                 .send_many(100, op::SET_DATA, &set_data(&path, b""))
@@ -134,7 +134,7 @@ fn a_client_that_does_not_read_its_events_is_cut_off() {
                 assert_eq!((answer.xid, answer.err), (xid, 0));
             }
             writes += 100;
-            // A client that was cut off cannot send either.
+            // After the server has cut off a client, the client can no longer send.
             crowd.retain_mut(|conn| conn.send(op::PING, &Out::new()).is_ok());
             assert!(writes < 1_000_000, "{} are not cut off", crowd.len());
         }

@@ -9,8 +9,8 @@ use super::served::Served;
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Rule 14: a client that has sent its pings in time keeps its session, even if they are read too late. Clients that
-/// are gone or silent lose theirs.
+/// Rule 14: a client that has sent its pings in time keeps its session, even if the server reads the pings too late.
+/// Clients that are gone or silent lose their sessions.
 #[test]
 fn a_stopped_server_expires_only_sessions_that_sent_nothing() {
     let server = Served::start(&["--tick", "500ms"]);
@@ -35,7 +35,7 @@ fn a_stopped_server_expires_only_sessions_that_sent_nothing() {
     while start.elapsed() < 3 * TIMEOUT {
         pinging.send(op::PING, &Out::new()).unwrap();
         sent += 1;
-        // The clients' usual interval.
+        // Sleep for the usual interval between the pings of a client.
         std::thread::sleep(TIMEOUT / 3);
     }
     server.signal(Signal::CONT);

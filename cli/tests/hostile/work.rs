@@ -4,7 +4,7 @@ use testkit::wire::*;
 
 use super::arena::{Field, MIB, fight};
 
-/// Sends a proof of identity, with the xid that the protocol reserves for it.
+/// Sends credentials, with the xid that the protocol reserves for them.
 fn prove(conn: &mut Conn, secret: &str) {
     let record = Out::new().int(0).text("digest").text(secret);
     let frame = request(-4, op::AUTH, &record);
@@ -13,7 +13,7 @@ fn prove(conn: &mut Conn, secret: &str) {
     assert_eq!((answer.xid, answer.err), (-4, 0), "{answer:?}");
 }
 
-/// Returns the record of a create with a list of this many entries, none of them for this client.
+/// Returns the record of a create whose access control list has this many entries. No entry matches this client.
 fn create_listed(path: &str, entries: i32) -> Out {
     let mut record = Out::new().text(path).bytes(b"").int(entries);
     for number in 0..entries {
@@ -23,7 +23,7 @@ fn create_listed(path: &str, entries: i32) -> Out {
     record.int(0)
 }
 
-/// Returns a multiRead of 960 KB that reads a single znode, and its number of reads.
+/// Returns a multiRead of 960 KB that reads the same znode many times, and the number of reads.
 fn reads(path: &str) -> (Out, usize) {
     let one = Out::new().int(op::GET_DATA).bool(false).int(-1).0;
     let one = [one, read(path, false).0].concat();

@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use super::*;
 
 impl Home {
-    /// Runs a command that needs the store, with this environment, and returns its error.
+    /// Runs a command that needs the store, with these variables in its environment, and returns its error.
     fn refusal(&self, variables: &[(&str, &str)]) -> String {
         let mut command = self.command(Shell::Cron, &["who", "a"]);
         for (name, value) in variables {
@@ -30,7 +30,7 @@ impl Home {
     }
 }
 
-/// A user other than this test's.
+/// The id of a user other than the user of this test.
 const OTHER: u32 = 4_242;
 
 fn is_root() -> bool {
@@ -40,7 +40,7 @@ fn is_root() -> bool {
 #[test]
 fn a_home_of_another_user_is_refused_and_left_as_it_is() {
     let home = Home::new();
-    // As root with another user's environment, or as another user with root's.
+    // If we are root, use the home of another user. Otherwise use the home of root.
     let of_other = match is_root() {
         true => {
             chown(home.folder.at("home"), Some(OTHER), None).unwrap();
@@ -57,7 +57,7 @@ fn a_home_of_another_user_is_refused_and_left_as_it_is() {
 #[test]
 fn a_data_folder_of_another_user_is_refused() {
     if !is_root() {
-        // Only root can give a folder away. The test above covers the other direction.
+        // Only root can give a folder away. For other users, the test above covers a folder of root.
         return;
     }
     let home = Home::new();
@@ -88,7 +88,7 @@ fn folders_that_others_can_write_are_refused() {
     home.mode("home", 0o777);
     let said = home.refusal(&[]);
     assert!(said.contains("can be written by every user"), "{said}");
-    // Like /tmp, where no user can replace the files of another.
+    // The sticky bit, as in /tmp, prevents users from replacing the files of other users.
     home.mode("home", 0o1777);
     success(&home.run(Shell::Cron, &["who", "a"]));
 }
@@ -120,7 +120,7 @@ fn a_socket_whose_path_is_too_long_is_refused() {
         said.contains("more than a socket's path can have"),
         "{said}"
     );
-    // If the path in the runtime folder is too long, another one is used.
+    // If the path in the runtime folder is too long, the server uses another path.
     let runtime = home.folder.at(&format!("run/{long}"));
     home.make(&format!("run/{long}"));
     let mut command = home.command(Shell::Cron, &["who", "a"]);
@@ -130,7 +130,7 @@ fn a_socket_whose_path_is_too_long_is_refused() {
 #[test]
 fn a_folder_that_cannot_be_created_is_named_with_the_reason() {
     let home = Home::new();
-    // Longer than a file name can be. Unlike a read-only folder, this fails for root as well.
+    // The name is longer than a file name can be. Unlike a read-only folder, this fails even for root.
     let long = home.folder.at("home").join("x".repeat(300));
     let said = home.refusal(&[("XDG_STATE_HOME", long.to_str().unwrap())]);
     assert!(said.contains("cannot be created"), "{said}");
@@ -174,7 +174,7 @@ fn a_server_that_does_not_start_is_reported_with_its_reason() {
         assert!(said.contains("server.log"), "{said}");
     }
     assert_eq!(home.processes(), []);
-    // The error is from this start and not from a former one.
+    // The error is from the start that failed last, and not from an earlier start.
     fs::remove_dir_all(&store).unwrap();
     success(&home.run(Shell::Cron, &["who", "a"]));
 }
@@ -192,7 +192,7 @@ fn a_store_that_another_server_serves_is_reported() {
     assert_eq!(output.status.code(), Some(69), "{output:?}");
 }
 
-/// Counts the server's socket and the connections to it, accepted or not.
+/// Counts the server's socket and the connections to it, whether they are accepted or not.
 fn connections(home: &Home) -> usize {
     let socket = fs::read_link(home.data().unwrap().join("socket")).unwrap();
     let sockets = fs::read_to_string("/proc/net/unix").unwrap();
@@ -216,7 +216,7 @@ fn a_server_that_hangs_holds_no_command_up_and_gets_few_connections() {
     let left = connections(&home) - before;
     assert!(left <= 8, "{left} connections");
 
-    // Fill the queue, so that further connections would wait for room.
+    // Fill the queue of connections. Further connections would have to wait for room.
     let link = home.data().unwrap().join("socket");
     let address = rustix::net::SocketAddrUnix::new(&link).unwrap();
     loop {
@@ -227,7 +227,7 @@ fn a_server_that_hangs_holds_no_command_up_and_gets_few_connections() {
         );
         let socket = rustix::net::socket_with(family, kind, flags, None).unwrap();
         match rustix::net::connect(&socket, &address) {
-            // It stays in the queue, closed.
+            // The connection remains in the queue, although our end is closed.
             Ok(()) => {}
             Err(error) => break assert_eq!(error, rustix::io::Errno::AGAIN),
         }
@@ -257,7 +257,7 @@ fn a_stopped_server_is_ended() {
     assert!(home.processes().is_empty());
 }
 
-/// As in a container that shares the home.
+/// Two pid namespaces with the same home are like a host and a container that share the home.
 #[test]
 fn a_store_is_shared_over_pid_namespaces() {
     let home = Home::new();
@@ -283,7 +283,7 @@ fn a_store_is_shared_over_pid_namespaces() {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// Servers are killed during their start, as often as possible.
+/// The test kills servers during their start, as often as possible.
 #[test]
 fn a_client_without_a_server_starts_one_at_a_time() {
     let home = Home::new();
@@ -306,7 +306,7 @@ fn a_client_without_a_server_starts_one_at_a_time() {
     holder.release();
 }
 
-/// As by a process that was stopped while starting one.
+/// The lock for starting the server is held, as by a process that was stopped while starting the server.
 #[test]
 fn a_start_that_hangs_is_named() {
     let home = Home::new();

@@ -1,4 +1,4 @@
-//! Kills clients, servers and starting servers at random, while clients take turns at a lock.
+//! Kills clients, servers and starting servers at random, while clients take turns holding a lock.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ const GRANTS: usize = 80;
 
 const CLIENTS: usize = 6;
 
-/// A resource that checks tokens, and that only one holder uses it at a time.
+/// A resource that checks tokens. It also checks that only one holder uses it at a time.
 #[derive(Default)]
 struct Resource {
     is_used: AtomicBool,
@@ -38,7 +38,7 @@ impl Resource {
     }
 }
 
-/// Stops all clients when one of them has failed.
+/// Stops all clients when one of them has panicked.
 struct EndOnPanic<'a>(&'a Resource);
 
 impl Drop for EndOnPanic<'_> {
@@ -59,20 +59,20 @@ fn client(home: &Home, resource: &Resource, mut dice: Random) {
     while !resource.is_done() {
         let mut holder = Holder::spawn(home.command(shell, &holding(&options)));
         if dice.below(4) == 0 {
-            // Kill it at any time before its grant, possibly while it starts a server.
+            // Kill the command at a random time before its grant, possibly while it starts a server.
             std::thread::sleep(Duration::from_millis(dice.below(60)));
             if dice.below(12) == 0 {
-                // Its session then lasts until its timeout.
+                // In this case, its session ends only after its timeout.
                 kill_guardian(&holder);
             }
             drop(holder);
             continue;
         }
-        // A client that is not killed loses neither its place nor its lock, whatever happens to the servers.
+        // If a client is not killed, it loses neither its place in the queue nor its lock, even if servers are killed.
         let token = holder.granted();
         resource.enter(token);
         if dice.below(2) == 0 {
-            // Hold it for a while, so that servers are also killed under a holder.
+            // Hold the lock for a while, so that servers are also killed while a client holds it.
             std::thread::sleep(Duration::from_millis(dice.below(20)));
         }
         resource.leave();
@@ -95,9 +95,10 @@ fn kill_guardian(holder: &Holder) {
 fn killer(home: &Home, resource: &Resource, mut dice: Random) -> usize {
     let mut kills = 0;
     while !resource.is_done() {
-        // Wait for a grant between kills. Each restart gives all sessions their full timeout, including those of
-        // killed guardians, so without the wait the lock might never become free. A client without a server for its
-        // whole timeout would rightly lose its session, and after a grant every client has had one.
+        // Wait for a grant between two kills. Each restart gives all sessions their full timeout again, including the
+        // sessions of killed guardians. Without the wait, the lock might therefore never become free. The wait also
+        // makes sure that each client has had a server between two kills. A client without a server for its whole
+        // timeout would rightly lose its session.
         let grants = resource.grants.load(Ordering::SeqCst);
         while resource.grants.load(Ordering::SeqCst) == grants && !resource.is_done() {
             std::thread::sleep(Duration::from_millis(1));
@@ -105,7 +106,7 @@ fn killer(home: &Home, resource: &Resource, mut dice: Random) -> usize {
         std::thread::sleep(Duration::from_millis(dice.below(300)));
         let processes = home.processes();
         if let Some(process) = processes.get(dice.below(4) as usize % processes.len().max(1)) {
-            // It may have ended on its own.
+            // An error means that the process has already ended on its own.
             kills += usize::from(kill_process(*process, Signal::KILL).is_ok());
         }
     }
@@ -129,7 +130,7 @@ fn random_kills_make_no_second_holder_and_no_token_goes_back() {
     });
     assert!(kills > 0);
     assert!(home.servers() > 1, "{kills} kills");
-    // Everything works afterwards: there is one server, and tokens still grow.
+    // After the kills, everything still works. There is one server, and tokens still grow.
     let holder = home.hold(Shell::Cron, "turns");
     assert!(holder.token() > *resource.last.lock().unwrap());
     holder.release();

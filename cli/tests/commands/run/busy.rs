@@ -7,11 +7,11 @@ use rustix::process::Signal;
 use crate::running::*;
 use crate::stores::*;
 
-/// Lets orphans end in quick succession for longer than a lease, then prints `done`.
+/// Starts orphans that end in quick succession, for longer than a lease. Then prints `done`.
 const ORPHANS: &str =
     "n=0; while [ $n -lt 60 ]; do (sleep 0.01 &); sleep 0.1; n=$((n + 1)); done; echo done";
 
-/// The same with a chain of processes, each of which starts the next and ends.
+/// Like [`ORPHANS`], but with a chain of processes. Each process starts the next one and ends.
 const CHAINS: &str = r#"
     chain='
 import os, time
@@ -44,7 +44,7 @@ on_stores! {
     }
 }
 
-/// The socket to the guardian has room for some of them.
+/// The socket to the guardian has room for only some of the signals.
 #[test]
 fn a_signal_behind_thousands_of_others_arrives() {
     let store = StoreAt::patient();
@@ -57,7 +57,7 @@ fn a_signal_behind_thousands_of_others_arrives() {
     guardian.signal(Signal::STOP);
     for _ in 0..1_000 {
         running.signal(Signal::CONT);
-        // Two pending signals of a kind are merged.
+        // Sleep, because two pending signals of the same kind would be merged.
         std::thread::sleep(Duration::from_millis(1));
     }
     running.signal(Signal::TERM);

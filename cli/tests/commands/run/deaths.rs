@@ -7,13 +7,13 @@ use rustix::process::Signal;
 use crate::running::*;
 use crate::stores::*;
 
-/// As in [`super::losses`], a tree that only ends by SIGKILL.
+/// A process tree that ends only by SIGKILL, as in [`super::losses`].
 const STUBBORN: &str = r#"
     trap '' TERM INT HUP
     setsid sh -c 'trap "" TERM; echo $$; while :; do sleep 1000; done' &
     while :; do sleep 1000 & wait $!; done"#;
 
-/// Waits for the lock in another process, whose command looks for the processes of the first holder.
+/// Starts a process that waits for the lock. When its command runs, it looks for the processes of the first holder.
 fn next_holder(store: &StoreAt, first: &[Process]) -> Running {
     let script = r#"for pid; do kill -0 "$pid" && echo "$pid lives"; done; echo granted"#;
     let pids: Vec<_> = first
@@ -27,7 +27,7 @@ fn next_holder(store: &StoreAt, first: &[Process]) -> Running {
     waiter
 }
 
-/// Checks that the next holder is granted the lock when no process of the first one is left.
+/// Checks that the next holder is granted the lock only when no process of the first holder is left.
 fn the_next_is_granted_after(processes: &[Process], mut next: Running) {
     assert_eq!(next.line(), "granted");
     assert!(processes.iter().all(Process::has_ended));
@@ -139,7 +139,7 @@ on_stores! {
         assert_eq!(running.line(), "held");
         let reaper = running.reaper();
         reaper.signal(Signal::STOP);
-        // Beyond the end of the last lease that it knows.
+        // Sleep beyond the end of the last lease that the reaper knows.
         std::thread::sleep(std::time::Duration::from_secs(5));
         reaper.signal(Signal::CONT);
         running.write("on\n");
@@ -157,7 +157,7 @@ on_stores! {
         store.queue_has(3);
         holder.write("\n");
         assert_eq!(next.end(), (Some(0), String::new(), String::new()));
-        // When it continues, it gets its turn.
+        // When the stopped process continues, it is granted the lock.
         stopped.signal(Signal::CONT);
         assert_eq!(stopped.end(), (Some(0), "granted\n".into(), String::new()));
     }
@@ -169,7 +169,7 @@ on_stores! {
         let mut running = Running::spawn(command.stdin(Stdio::piped()));
         assert_eq!(running.line(), "held");
         running.signal(Signal::STOP);
-        // The guardian needs no front, so the command continues and ends.
+        // The guardian does not need the front, so the command continues and ends.
         running.write("on\n");
         assert_eq!(running.line(), "on");
         let mut next = Running::spawn(&mut store.under_lock(&["a", "--", "echo", "granted"]));
@@ -189,7 +189,7 @@ on_stores! {
     }
 }
 
-/// A process whose main thread has ended, which ps shows as a zombie. It ignores SIGTERM.
+/// A process whose main thread has ended. It ignores SIGTERM, and ps shows it as a zombie.
 const WITHOUT_MAIN_THREAD: &str = r#"
 import ctypes, os, platform, signal, threading, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -221,7 +221,7 @@ on_stores! {
     }
 }
 
-/// The tracer is notified of the guardian's end first, and this test does not collect it.
+/// The system first reports the guardian's end to the tracer, and this test does not collect that report.
 #[test]
 fn the_guardian_is_stopped_by_a_debugger() {
     let store = StoreAt::served();
@@ -236,7 +236,7 @@ fn the_guardian_is_stopped_by_a_debugger() {
     assert_eq!(status, Some(76), "{errors}");
 }
 
-/// As in a chroot or container with its own pids, whose /proc shows others or none.
+/// This is like a chroot or container with its own pids whose /proc shows other processes or none.
 #[test]
 fn a_command_whose_processes_cannot_be_seen_is_not_started() {
     let store = StoreAt::served();

@@ -3,7 +3,7 @@
 use crate::running::*;
 use crate::stores::*;
 
-/// Prints its pid and the pid of a grandchild in another session, and only ends by SIGKILL.
+/// Prints its pid and the pid of a grandchild in another session. Ends only by SIGKILL.
 const STUBBORN: &str = r#"
     trap '' TERM INT HUP
     setsid sh -c 'trap "" TERM; echo $$; while :; do sleep 1000; done' &
@@ -42,7 +42,7 @@ on_stores! {
         let running = store.start_script(&["a"], script);
         store.revoke();
         let (status, text, errors) = running.end();
-        // The lock was lost nevertheless.
+        // The lock was lost, even though the command ended with status 0.
         assert_eq!((status, text.as_str()), (Some(76), "cleaned\n"), "{errors}");
     }
 
@@ -60,7 +60,8 @@ on_stores! {
     [patient]
     fn the_status_of_a_command_does_not_wait_for_a_dead_store(store: StoreAt) {
         let mut store = store;
-        // Longer than a test may take, because the release would wait for the session's end.
+        // Use a timeout that is longer than a test may take. If the front waited for the release, it would wait until
+        // the session has ended.
         let arguments = ["--session-timeout", "10m", "--connect-timeout", "10m", "a", "--", "sh", "-c", "echo held; read status; exit $status"];
         let mut command = store.command(&["run"]);
         let mut running = Running::spawn(command.args(arguments).stdin(std::process::Stdio::piped()));

@@ -12,12 +12,12 @@ use crate::running::*;
 use crate::stores::*;
 use crate::support::*;
 
-/// Waits for a line, and exits with the status in it. Exits with 0 on SIGTERM.
+/// Waits for a line, and exits with the status that the line contains. Exits with 0 on SIGTERM.
 const UNTIL_TOLD: &str = "trap 'exit 0' TERM; echo begun; read status; exit $status";
 
 const NOT_DUE: &str = "has had its run of this period: it ended ";
 
-/// Starts the job `a`, a script with a pipe as stdin. Returns when the script has started.
+/// Starts the job `a`, whose command is a script with a pipe as stdin. Returns when the script has started.
 fn begin(store: &StoreAt, script: &str) -> Running {
     let mut command = once_per(store, "1h", &[], &["sh", "-c", script]);
     let mut running = Running::spawn(command.stdin(Stdio::piped()));
@@ -36,7 +36,7 @@ fn call(store: &StoreAt, options: &[&str], command: &[&str]) -> Output {
 
 #[track_caller]
 fn is_skipped(output: &Output) {
-    // Silent, because cron would mail a line on all machines but one.
+    // A skipped call is silent, because otherwise cron would mail a line on all machines but one.
     assert_eq!(success(output), "");
 }
 
@@ -45,7 +45,7 @@ fn has_run(output: &Output, text: &str) {
     assert_eq!(success(output), text);
 }
 
-/// Returns the start of the last recorded run, by the server's clock.
+/// Returns the start of the last recorded run, in milliseconds by the server's clock.
 fn last_began(store: &StoreAt) -> i64 {
     block_on(async {
         let path: ZnodePath = "/locks/a/:last-run".parse().unwrap();
@@ -62,7 +62,7 @@ on_stores! {
         let script = ["sh", "-c", "echo run >>runs; echo ran"];
         let fleet: Vec<_> = (0..20)
             .map(|number| {
-                // A few only try, and learn if another runs.
+                // Some callers use --try. They return immediately if another caller runs the job.
                 let options: &[&str] = if number % 5 == 0 { &["--try"] } else { &[] };
                 let mut command = once_per(&store, "1h", options, &script);
                 command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -97,7 +97,7 @@ on_stores! {
         has_run(&call(&store, &[], &["echo", "first"]), "first\n");
         let first = last_began(&store);
         is_skipped(&call(&store, &[], &["echo", "never"]));
-        // The caller's period counts, not the one of the earlier run.
+        // The period of the current caller counts, not the period of the earlier run.
         let again = || once_per(&store, "1500ms", &[], &["echo", "again"]).output().unwrap();
         let output = loop {
             let output = again();
@@ -134,7 +134,7 @@ on_stores! {
             assert_eq!(output.stderr, b"lockkeeper: /locks/a is not free\n");
             let output = call(&store, &["--timeout", "50ms"], &["echo", "never"]);
             assert_eq!(output.status.code(), Some(75), "{output:?}");
-            // It fails, so the job stays due.
+            // The run fails, so the job is still due.
             let waiter = Running::spawn(&mut once_per(&store, "1h", &[], &["sh", "-c", "echo granted; exit 4"]));
             store.queue_has(2);
             running.write(&format!("{status}\n"));
@@ -150,7 +150,7 @@ on_stores! {
     fn a_run_that_lost_its_lock_does_not_count(store: StoreAt) {
         let running = begin(&store, UNTIL_TOLD);
         store.revoke();
-        // The command succeeds, but too late.
+        // The command succeeds, but only after the lock was lost.
         let (status, _, errors) = running.end();
         assert_eq!(status, Some(76), "{errors}");
         has_run(&call(&store, &[], &["echo", "next"]), "next\n");
@@ -229,7 +229,7 @@ fn without_a_url_it_runs_once_on_this_machine() {
     fs::DirBuilder::new().mode(0o700).create(&home).unwrap();
     let command = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
-        // Ends the store's server even if the test does not finish.
+        // Set this so that the store's server ends even if the test does not finish.
         command.args(arguments).env_clear().env("HOME", &home);
         command.env("LOCKKEEPER_LOCAL_IDLE", "10s");
         command.output().unwrap()
@@ -243,7 +243,7 @@ fn without_a_url_it_runs_once_on_this_machine() {
     assert_eq!(ran.len(), 1, "{calls:?}");
     skipped.into_iter().for_each(is_skipped);
     success(&command(&["local", "--stop"]));
-    // The record is on disk.
+    // The record of the run is on disk.
     is_skipped(&call());
     success(&command(&["local", "--stop"]));
 }

@@ -25,7 +25,7 @@ on_stores! {
 
     [served, zookeeper]
     fn a_command_that_dies_of_a_signal_has_its_status(store: StoreAt) {
-        // The tests may run under `nohup`, and ignored signals stay ignored.
+        // The tests may run under `nohup`, where signals stay ignored. Restore their default handling.
         let script = r#"exec env --default-signal "$0" run a -- sh -c 'echo held; exec sleep 1000'"#;
         for (signal, status) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
             let mut running = Running::spawn(&mut store.shell(script));
@@ -60,7 +60,7 @@ fn an_ignored_signal_stays_ignored() {
     assert_eq!(running.end(), (Some(0), "after\n".into(), String::new()));
 }
 
-/// As some service managers start their services.
+/// Some service managers start their services with SIGCHLD ignored.
 #[test]
 fn an_ignored_end_of_children_stays_ignored() {
     let store = StoreAt::served();

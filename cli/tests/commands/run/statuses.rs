@@ -110,7 +110,7 @@ fn wrong_usage_has_its_status() {
     }
 }
 
-/// For example a log on a full disk.
+/// For example, stderr may be a log file on a full disk.
 #[test]
 fn a_reason_that_cannot_be_written_changes_no_status() {
     let full = || {
@@ -128,7 +128,7 @@ fn a_reason_that_cannot_be_written_changes_no_status() {
     assert_eq!(status(&mut locks), Some(69));
 }
 
-/// ZooKeeper stores the limits of its quotas there. Our server enforces none.
+/// ZooKeeper stores the limits of its quotas below this path. Our server does not enforce quotas.
 #[test]
 fn a_lock_among_the_quotas_is_refused_with_the_reason() {
     let store = StoreAt::served();
@@ -162,7 +162,7 @@ on_stores! {
             assert_eq!(fields[0], "/locks/a");
             tokens.push(fields[1].parse::<i64>().unwrap());
             let until: i64 = fields[2].parse().unwrap();
-            // The lease lasts nine tenths of the timeout of 4 s, starting after `before`.
+            // The lease lasts nine tenths of the timeout of 4 s. It starts after `before`.
             assert!(before < until && until < unix_ms() + 3_700, "{until}");
         }
         assert!(tokens[0] < tokens[1], "{tokens:?}");
@@ -214,7 +214,7 @@ fn stdin_and_stdout_are_the_commands() {
         store.shell(&script).output().unwrap().status.code()
     };
     assert_eq!(sh("<&-"), Some(0));
-    // `echo` itself fails, or writes to a file that is not read.
+    // `echo` fails, or it writes to a file that is not read.
     assert!(sh(">&-").is_some_and(|status| status <= 1));
 }
 
@@ -229,12 +229,12 @@ on_stores! {
             status(&["--try", "--exclusive", "a", "--", "true"]),
             Some(75)
         );
-        // Without either option it is a different kind of lock, and the error says what to use.
+        // Without either option, we ask for another kind of lock, and the error says which option to use.
         let output = store.output(&["--try", "a", "--", "echo", "never"]);
         assert_eq!((output.status.code(), &output.stdout[..]), (Some(1), &b""[..]), "{output:?}");
         let told = "lockkeeper: /locks/a is in use as a read-write lock: take it with --exclusive, or with --shared\n";
         assert_eq!(stderr(&output), told);
-        // These commands have no such options.
+        // These commands have no options for the kind of lock.
         for (name, options) in [("run", &["--once-per", "1h", "a"][..]), ("run", &["--all", "a,b"]), ("elect", &["a"])] {
             let arguments = [options, &["--", "echo", "never"]].concat();
             let output = store.subcommand(name, &arguments).output().unwrap();
@@ -278,7 +278,7 @@ on_stores! {
             let metadata = queue[0].metadata.as_ref().unwrap();
             assert_eq!(metadata.label.as_deref(), Some("nightly"));
             assert_eq!(metadata.expected_hold_ms, Some(300_000));
-            // The process that can be signalled, and not its guardian.
+            // The pid is the pid of the front, which a user can signal, and not of the guardian.
             let front = holder.front().as_raw_pid();
             assert_eq!(metadata.pid, u32::try_from(front).ok());
             let queue = lockkeeper::queue(&client, "/locks/b").await.unwrap();
@@ -311,7 +311,7 @@ on_stores! {
             r#""$0" run a -- "$0" run b -- true"#,
             r#""$0" run --shared rw -- "$0" run --shared rw -- true"#,
             r#""$0" run --permits 1/2 quota -- "$0" run --permits 1/2 quota -- true"#,
-            // The lock of the former run is free.
+            // The lock of the earlier run has been released.
             r#"held=$("$0" run a -- sh -c 'echo "$LOCKKEEPER_HELD"'); LOCKKEEPER_HELD=$held "$0" run a -- true"#,
         ];
         for chain in others {
@@ -320,7 +320,7 @@ on_stores! {
     }
 }
 
-/// The names are equal, but the locks differ.
+/// The locks have the same name, but they are in different stores.
 #[test]
 fn locks_of_two_stores_nest() {
     let (outer, inner) = (StoreAt::served(), StoreAt::served());

@@ -1,5 +1,5 @@
-//! Signals processes of `lockkeeper run` and servers at random. Each command locks a file that all its processes have
-//! open, so the next command cannot lock it while any of them lives.
+//! Sends signals to processes of `lockkeeper run` and to servers at random. Each command locks a file that all its
+//! processes have open. The next command cannot lock the file while any of these processes lives.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::running::*;
 use crate::server::{Server, bare};
 use crate::support::*;
 
-/// Keeps forking for a second, and leaves a daemon behind.
+/// Keeps forking for a second, and leaves a process in the background behind.
 const COMMAND: &str = r#"
     exec 9>"$0"
     flock --nonblock 9 || { echo second; exit 99; }
@@ -27,13 +27,13 @@ const COMMAND: &str = r#"
     while [ $n -lt 10 ]; do (sleep 0.02 &); sleep 0.1; n=$((n + 1)); done
     echo done"#;
 
-/// A pause that costs no lease, because a session of 4 s is renewed early enough after it.
+/// A pause that does not end a lease. A session with a timeout of 4 s is renewed early enough after it.
 const SHORT: Duration = Duration::from_millis(600);
 
-/// A store whose server is killed and restarted.
+/// A store whose server is killed and started again.
 enum Place {
     Local(Home),
-    /// Its address, and the server while it runs.
+    /// A server at a TCP address, and its process while it runs.
     Tcp(TempFolder, SocketAddr, Mutex<Option<Server>>),
 }
 
@@ -84,7 +84,7 @@ impl Place {
         }
     }
 
-    /// Restarts an ended server, like a service manager. Clients do that for the per-user store.
+    /// Starts an ended server again, as a service manager would do. For the per-user store, clients do that.
     fn start_server(&self) {
         if let Self::Tcp(folder, address, server) = self {
             let mut server = server.lock().unwrap();
@@ -108,23 +108,23 @@ enum Target {
 #[derive(Default)]
 struct Seen {
     rounds: AtomicUsize,
-    /// Rounds in which front, guardian and reaper were killed or stopped simultaneously.
+    /// Number of rounds in which front, guardian and reaper were killed or stopped simultaneously.
     unwatched: AtomicUsize,
-    /// Rounds after which the command must have ended on its own.
+    /// Number of rounds after which the command must have ended on its own.
     healthy: AtomicUsize,
     faults: Mutex<Vec<String>>,
 }
 
-/// Signals sent to the processes of one command, and their consequences.
+/// Signals that were sent to the processes of one command, and their consequences.
 #[derive(Default)]
 struct Harm {
     done: Vec<(Target, Signal)>,
     stopped: Vec<(Target, Pid, Instant)>,
     killed: Vec<Target>,
     was_unwatched: bool,
-    /// True if the command may have been ended as a result.
+    /// True if these signals may have ended the command.
     may_end: bool,
-    /// True if its processes may just be starting, and not handle signals yet.
+    /// True if processes of the command may have just started and may not handle signals yet.
     may_start: bool,
 }
 
@@ -213,14 +213,14 @@ fn round(place: &Place, dice: &mut Random, seen: &Seen) {
             place.start_server();
         }
     }
-    // In a third of the rounds, this may last until after the end of the lease.
+    // In a third of the rounds, this pause may last until after the end of the lease.
     let longest = if dice.below(3) == 0 { 6_000 } else { 400 };
     std::thread::sleep(Duration::from_millis(dice.below(longest)));
     harm.continued(|_| true);
     let mut told = Vec::new();
     for command in first.into_iter().chain([next]) {
         let (status, text, errors) = command.end();
-        // It uses the same server.
+        // The other command uses the same server, so it may also lose its lock.
         let is_lost = harm.may_end
             && (errors.contains("the lock was lost") || errors.contains("has expired"));
         if text.contains("second") || status != Some(0) && !is_lost {
@@ -251,7 +251,7 @@ fn round(place: &Place, dice: &mut Random, seen: &Seen) {
             .unwrap()
             .push(format!("{done:?} while it waited: {is_waiting}: {told:?}"));
     }
-    // The processes of an unwatched command end on their own.
+    // The processes of an unwatched command end on their own. Wait for them.
     let resource = File::open(place.resource()).unwrap();
     resource.lock().unwrap();
 }

@@ -16,7 +16,7 @@ use crate::running::*;
 use crate::stores::*;
 use crate::support::*;
 
-/// A shell with job control, with its own session and terminal. Killed on drop.
+/// A shell with job control, in its own session and with its own terminal. Dropping this kills the shell.
 struct Shell {
     child: Child,
     terminal: File,
@@ -31,12 +31,12 @@ impl Drop for Shell {
 }
 
 impl Shell {
-    /// `$0` is the command `lockkeeper`.
+    /// Starts a shell that runs a script, in which `$0` is the command `lockkeeper`.
     fn start(store: &StoreAt, script: &str) -> Self {
         Self::start_on(store, script, 80)
     }
 
-    /// Like `start`, on a terminal of this width.
+    /// Like `start`, but on a terminal with this many columns.
     fn start_on(store: &StoreAt, script: &str, columns: u16) -> Self {
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&terminal).unwrap();
@@ -50,8 +50,8 @@ impl Shell {
         tcsetwinsize(&terminal, size).unwrap();
         let name = ptsname(&terminal, Vec::new()).unwrap();
         let side = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, 0.into()).unwrap();
-        // The tests may run in the background of a script or under `nohup`, and ignored signals stay ignored. `setsid
-        // --ctty` makes stdin the controlling terminal.
+        // The tests may run in the background of a script or under `nohup`, where signals stay ignored, so restore
+        // their default handling. `setsid --ctty` makes stdin the controlling terminal.
         let mut command = Command::new("env");
         command.args(["--default-signal", "setsid", "--ctty", "--wait"]);
         command.args(["bash", "--norc", "-c"]);
@@ -72,7 +72,7 @@ impl Shell {
         }
     }
 
-    /// Reads until the terminal shows a text after the last one. Returns the text in between.
+    /// Reads until the terminal shows this text after the text of the last call. Returns the text in between.
     fn shows(&mut self, text: &str) -> String {
         let mut piece = [0; 1024];
         loop {
@@ -129,7 +129,7 @@ fn ctrl_z_stops_the_job_and_it_can_be_continued() {
     shell.shows("begun");
     shell.types("\x1a");
     shell.shows("stopped 1");
-    // A stopped command keeps the lock.
+    // A command that is stopped still holds the lock.
     shell.shows("try 75");
     shell.types("again\n");
     shell.shows("got again");
@@ -149,7 +149,7 @@ fn a_pipeline_keeps_the_terminal_until_the_command_wants_it() {
     shell.shows("status 0");
 }
 
-/// In a container or a chroot with its own pids, the group of the outer shell has no number.
+/// In a container or a chroot with its own pids, the process group of the outer shell has no number.
 const APART: &str = "unshare --user --map-root-user --pid --fork --kill-child --mount-proc";
 
 #[test]
@@ -208,13 +208,13 @@ fn a_quiet_wait_shows_errors_only() {
     );
 }
 
-/// Without a URL, the job runs once per user on each machine of a fleet.
+/// Without a URL, each user on each machine of a fleet has a separate store, and the job runs once in each store.
 #[test]
 fn a_job_without_a_url_is_said_to_belong_to_one_user_on_one_machine() {
     let folder = TempFolder::short();
     let home = folder.at("home");
     fs::DirBuilder::new().mode(0o700).create(&home).unwrap();
-    // The server ends on its own even if the test does not finish.
+    // Set the idle time, so that the server ends even if the test does not finish.
     let script = format!(
         r#"unset LOCKKEEPER_URL XDG_STATE_HOME XDG_RUNTIME_DIR
         export LOCKKEEPER_LOCAL_IDLE=10s HOME='{}'
@@ -231,7 +231,7 @@ fn a_job_without_a_url_is_said_to_belong_to_one_user_on_one_machine() {
     shell.shows("stopped 0");
 }
 
-/// A line that wraps could not be overwritten. A holder's label is another user's text.
+/// We could not overwrite a line that wraps. The label of a holder is the text of another user.
 #[test]
 fn a_wait_is_shown_on_one_line_without_the_controls_of_others() {
     let store = StoreAt::served();
@@ -286,7 +286,7 @@ fn a_terminal_that_takes_no_output_holds_up_neither_a_grant_nor_a_signal() {
     told.shows("lockkeeper: waiting, 3 ahead");
     granted.types("\x13");
     told.types("\x13");
-    // Both write a new position, which is not displayed.
+    // Both processes write a new position, which the stopped terminals do not display.
     leaver.signal(Signal::TERM);
     assert_eq!(leaver.end().0, Some(143));
     store.queue_has(3);

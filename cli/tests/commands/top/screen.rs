@@ -1,4 +1,4 @@
-//! A terminal with the command on it, as a person sees it.
+//! A terminal in which the command runs, as a person sees it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,20 +14,20 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use testkit::ChildProcess;
 
-/// Time limit of a hanging test.
+/// Time limit for a test that hangs.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A command with its own terminal. Killed on drop.
+/// A command with its own terminal. Dropping this kills the command.
 pub(crate) struct Top {
     child: ChildProcess,
     terminal: File,
-    /// Kept open, because otherwise the terminal is gone when the command ends.
+    /// Our own open file of the terminal. Without it, the terminal would be gone when the command ends.
     side: Option<File>,
     parser: vt100::Parser,
 }
 
 impl Top {
-    /// `lockkeeper top` on 24 lines of 80 columns.
+    /// Starts `lockkeeper top` in a terminal with 24 lines and 80 columns.
     pub(super) fn start(url: &str, arguments: &[&str]) -> Self {
         Self::start_with(url, arguments, &[])
     }
@@ -39,7 +39,7 @@ impl Top {
         Self::spawn(command, url)
     }
 
-    /// A shell with job control, in which `$0` is the command.
+    /// Starts a shell with job control. In its script, `$0` is the command `lockkeeper`.
     pub(super) fn start_shell(url: &str, script: &str) -> Self {
         let mut command = Command::new("setsid");
         command.args(["--ctty", "bash", "--norc", "-c", script]);
@@ -93,7 +93,7 @@ impl Top {
         self.until(|screen| screen.text().contains(&text));
     }
 
-    /// Reads until the screen satisfies a condition.
+    /// Reads output until the screen satisfies a condition.
     #[track_caller]
     pub(super) fn until(&mut self, is_so: impl Fn(&Self) -> bool) {
         let began = Instant::now();
@@ -103,7 +103,7 @@ impl Top {
         }
     }
 
-    /// Waits for output and reads it. Returns `false` if no process can write any more.
+    /// Waits for output and reads it. Returns `false` if no process can write to the terminal any more.
     fn read(&mut self) -> bool {
         let mut ready = [PollFd::new(&self.terminal, PollFlags::IN)];
         let wait = rustix::event::Timespec {
@@ -123,7 +123,7 @@ impl Top {
         }
     }
 
-    /// Waits for the end with status 0 and the terminal restored.
+    /// Waits for the end of the command. Its status must be 0, and it must have restored the terminal.
     #[track_caller]
     pub(super) fn ends_well(&mut self) {
         self.side = None;
@@ -137,7 +137,7 @@ impl Top {
         assert!(!self.is_taken(), "{}", self.text());
     }
 
-    /// Fills the terminal's buffer, so that the next write blocks.
+    /// Fills the buffer of the terminal, so that the next write to it blocks.
     pub(super) fn fill(&self) {
         let name = ptsname(&self.terminal, Vec::new()).unwrap();
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -147,7 +147,8 @@ impl Top {
         }
     }
 
-    /// Waits for the end without reading the output. The status must be 0, and the terminal's modes restored.
+    /// Waits for the end of the command without reading its output. The status must be 0, and the terminal's modes must
+    /// be restored.
     #[track_caller]
     pub(super) fn ends_unread(&mut self) {
         let began = Instant::now();
@@ -163,7 +164,7 @@ impl Top {
         assert!(modes.contains(LocalModes::ICANON | LocalModes::ECHO));
     }
 
-    /// Takes the terminal away, and waits for the end.
+    /// Closes the terminal, and waits until the command has ended.
     pub(super) fn hang_up(mut self) {
         self.side = None;
         let nothing = File::open("/dev/null").unwrap();
@@ -171,7 +172,7 @@ impl Top {
         self.child.wait().unwrap();
     }
 
-    /// Returns `true` if the command has the terminal: alternate screen, no cursor, raw mode.
+    /// Returns `true` if the command uses the terminal, with the alternate screen, a hidden cursor, and raw mode.
     #[track_caller]
     pub(super) fn is_taken(&self) -> bool {
         let screen = self.parser.screen();
