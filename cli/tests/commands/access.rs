@@ -75,7 +75,7 @@ fn only_those_named_get_in_where_that_is_asked_for() {
             let refused = async { create(&connect(&server, wrong).await?, "/b").await }.await;
             assert!(refused.is_err());
         }
-        // None of their requests had an effect.
+        // The requests of the refused clients had no effect, so the name is still free.
         create(&jane, "/b").await.unwrap();
     });
     let ended = server.end(Signal::TERM);

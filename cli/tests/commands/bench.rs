@@ -47,7 +47,7 @@ async fn children(client: &Client, path: &str) -> Vec<String> {
     names
 }
 
-/// A run that has printed its znode. Dropping it kills it.
+/// A run that has printed the path of its znode. Dropping this kills the run.
 struct Running {
     child: ChildProcess,
     stdout: Option<BufReader<ChildStdout>>,
@@ -83,7 +83,7 @@ impl Running {
         self.child.signal(signal);
     }
 
-    /// Waits for its end. Returns its status and stderr.
+    /// Waits for the end of the run. Returns its status and stderr.
     fn ended(mut self) -> (Option<i32>, String) {
         let mut said = String::new();
         let mut stderr = self.child.stderr.take().unwrap();
@@ -92,7 +92,7 @@ impl Running {
     }
 }
 
-/// Returns the number of entries in a queue, or 0 if it does not exist.
+/// Returns the number of entries in a queue, or 0 if the queue does not exist.
 async fn entries(client: &Client, queue: &str) -> usize {
     let session = client.session().await.unwrap();
     let path: ZnodePath = queue.parse().unwrap();
@@ -161,7 +161,7 @@ on_each_store! {
         for (workload, signal) in signals {
             let running = Running::start(&store, &[workload.split('/').next().unwrap(), "--keys", "50", "--seconds", "600"]);
             running.has_entries(&client, workload, 3).await;
-            // Like `timeout`, which signals the process and its group.
+            // Send the signal twice, because `timeout` signals both the process and its group.
             running.signal(signal);
             running.signal(signal);
             let (status, said) = running.ended();
@@ -211,7 +211,7 @@ on_each_store! {
         let lines = objects(&success(&allowed));
         assert!(lines[0]["znode"].as_str().unwrap().starts_with("/closed/mine-"));
         assert_eq!(children(&owner, "/closed").await, [""; 0]);
-        // It creates no parents, because it would have to remove them.
+        // The command does not create missing parents, because it would have to remove them at the end.
         let missing = store.run(&short(&["acquire", "--prefix", "/missing/mine"]));
         assert!(failure(&missing).contains("/missing"), "{missing:?}");
     }
@@ -280,7 +280,7 @@ fn a_signal_ends_it_at_a_store_whose_answers_never_wait() {
     let store = StoreAt::at("memory:".into());
     for workload in ["round-trip", "write", "acquire"] {
         for threads in ["1", "2"] {
-            // Long enough to be interrupted, but short enough for a failing test.
+            // The run is long enough to be interrupted, but short enough that a failing test ends soon.
             let arguments = ["--seconds", "10", "--threads", threads, workload];
             let running = Running::start(&store, &arguments);
             running.signal(Signal::INT);

@@ -58,7 +58,7 @@ fn bash_loads_its_completions() {
     assert!(loaded.contains("-F _lockkeeper"), "{loaded}");
 }
 
-/// Returns what bash offers for the last of these words.
+/// Returns the completions that bash offers for the last of these words.
 fn offered(words: &str) -> Vec<String> {
     let script = format!(
         r#"eval "$("$1" completions bash)"
@@ -101,7 +101,7 @@ fn every_subcommand_has_a_page_and_is_in_the_overview() {
     assert!(said.contains("no subcommand \"burn\""), "{said}");
 }
 
-/// In the form in which a user would type it.
+/// The page has the synopsis in the form in which a user would type the command.
 #[test]
 fn a_page_has_the_whole_synopsis() {
     let folder = TempFolder::short();

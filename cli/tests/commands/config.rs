@@ -1,4 +1,4 @@
-//! The sources of the options of `lockkeeper serve`, and refused options. Nothing is served.
+//! The sources of the options of `lockkeeper serve`, and options that are refused. No test starts a server.
 
 use std::fs;
 use std::net::TcpListener;
@@ -9,7 +9,7 @@ use super::support::*;
 
 const DIGEST: &str = "jane:D/InIHSb7yEEbrWz8b9l71RjZJU=";
 
-/// Checks these options, with a configuration file `f` of this content.
+/// Runs `serve --check-config` with these options, next to a configuration file `f` with this content.
 fn checked(file: &str, options: &[&str]) -> Output {
     let folder = TempFolder::short();
     fs::write(folder.at("f"), file).unwrap();
@@ -24,7 +24,7 @@ fn checked(file: &str, options: &[&str]) -> Output {
     output
 }
 
-/// Returns the error of invalid options, which must be only on stderr.
+/// Returns the error for invalid options. The command must print it only to stderr.
 fn refused(file: &str, options: &[&str]) -> String {
     let output = checked(file, options);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
@@ -32,7 +32,7 @@ fn refused(file: &str, options: &[&str]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// Returns the line of this option in the description of what would be served.
+/// Returns the line of this option in the output of `--check-config`.
 fn line(said: &str, option: &str) -> String {
     let start = format!("{option} = ");
     let line = said.lines().find(|line| line.starts_with(&start));
@@ -130,7 +130,7 @@ fn lists_may_be_written_as_lists() {
         r#"four-letter-words = "ruok,mntr" # file"#
     );
     assert!(!said.contains("D/In"), "{said}");
-    // A flag replaces the whole list.
+    // A flag replaces the whole list in the file.
     let user = format!("--user=ann:{}", &DIGEST[5..]);
     let said = success(&checked(&file, &["--config", "f", &user]));
     assert_eq!(line(&said, "user"), r#"user = ["ann:…"] # flag"#);

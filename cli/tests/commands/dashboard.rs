@@ -19,7 +19,7 @@ use super::support::*;
 use super::waiter::Waiter;
 use client::*;
 
-/// A label that a page must not interpret.
+/// A label that a page must show as text and not interpret.
 const LABEL: &str = "</pre><script>alert(1)</script>\"\u{2028}\n";
 
 fn sum(handovers: &Value) -> u64 {
@@ -37,7 +37,7 @@ on_each_store! {
         assert_eq!((&about["prefix"], &about["revoke"]), (&"/".into(), &false.into()));
         assert_eq!(about["version"], env!("CARGO_PKG_VERSION"));
 
-        // The grant time of a lock that exists at the first read is unknown.
+        // Wait until the dashboard has read the locks. If a lock exists at the first read, its grant time is unknown.
         Events::of(at, "/api/locks").until("store", |it| it["state"] == "connected");
         let mut list = Events::of(at, "/api/locks?limit=10");
         let empty = list.until("locks", |it| it["locks"] == 0);
@@ -46,8 +46,8 @@ on_each_store! {
         let guard = Mutex::new(&client, named("jobs/a")).unwrap().lock_with(options).await.unwrap();
         let seen = list.until("locks", |it| it["locks"] == 1 && it["overdue"] == 1);
         assert_eq!((&seen["held"], &seen["matching"], &seen["waiters"]), (&1.into(), &1.into(), &0.into()));
-        // Like `locks --json`, except for elapsed times and the grant time, which a ZooKeeper does not record but the
-        // dashboard has observed.
+        // The row is equal to the output of `locks --json`, except for elapsed times and the grant time. A ZooKeeper
+        // does not record the grant time, but the dashboard has observed it.
         let mut expected = objects(&success(&store.run(&["locks", "--json"]))).remove(0);
         let mut row = seen["rows"][0].clone();
         assert_eq!(row["holders"][0]["label"], LABEL);
@@ -78,7 +78,7 @@ on_each_store! {
         second.release();
         queue.until("lock", |it| it["exists"] == false);
         list.until("locks", |it| it["locks"] == 0);
-        // A later viewer sees the past of the plot.
+        // A later viewer also receives the earlier seconds of the plot.
         let plot = Events::of(at, "/api/locks").until("handovers", |_| true);
         assert_eq!((plot["counts"].as_array().unwrap().len(), sum(&plot)), (600, 1));
     }
@@ -143,7 +143,7 @@ on_stores! {
         list.until("locks", |it| it["held"] == 1);
         store.go_away();
         list.until("store", |it| it["state"] == "suspended" || it["state"] == "lost");
-        // A new viewer also learns this, and sees the last known state.
+        // A new viewer is also informed of the loss, and sees the last known state.
         let mut late = Events::of(dashboard.at(), "/api/locks");
         let (name, state) = late.next().unwrap();
         assert_eq!(name, "store");

@@ -16,7 +16,7 @@ fn digest(user: &str, password: &str) -> Output {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // It may have ended without reading.
+    // Ignore an error, because the command may have ended without reading.
     let _ = child.stdin.take().unwrap().write_all(password.as_bytes());
     child.wait_with_output().unwrap()
 }
@@ -67,7 +67,7 @@ fn a_terminal_does_not_show_the_password() {
         .stdin(side.try_clone().unwrap());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // Once the prompt is complete, the echo is already off.
+    // When the whole prompt has arrived, the echo is already off.
     let mut asked = [0; 10];
     child
         .stderr
@@ -80,7 +80,7 @@ fn a_terminal_does_not_show_the_password() {
     terminal.write_all(b"test\n").unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(out(&output), "super:D/InIHSb7yEEbrWz8b9l71RjZJU=\n");
-    // None of the input is echoed, so we read back only what this side writes.
+    // The input is not echoed, so we read back only what this side writes.
     (&side).write_all(b"end").unwrap();
     let mut shown = [0; 3];
     terminal.read_exact(&mut shown).unwrap();

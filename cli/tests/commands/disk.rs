@@ -27,7 +27,7 @@ fn get(store: &Store, name: &str) -> String {
     })
 }
 
-/// A closed data directory with two znodes.
+/// Creates a data directory with two znodes, and closes it.
 fn data(folder: &TempFolder) -> PathBuf {
     let dir = folder.at("data");
     let store = Store::file(&dir).unwrap();
@@ -43,7 +43,7 @@ fn a_store_comes_back_from_its_backup_and_tokens_go_on() {
     let store = Store::file(&dir).unwrap();
     put(&store, "a", "first");
     let (file, to) = (folder.at("backup"), folder.at("restored"));
-    // While the store is in use.
+    // Make the backup while the store is in use.
     let said = success(&lockkeeper(&[&"backup", &dir, &file]));
     assert!(said.contains("5 znodes, 0 sessions"), "{said}");
     let after = put(&store, "b", "after the backup");
@@ -64,7 +64,7 @@ fn a_closed_store_is_backed_up_too() {
     assert_eq!(get(&Store::file(to).unwrap(), "b"), "second");
 }
 
-/// Clients have chosen the names.
+/// The names of znodes are chosen by clients, so they must not act on a terminal.
 #[test]
 fn an_inspection_and_an_error_leave_the_terminal_alone() {
     let folder = TempFolder::short();
@@ -254,7 +254,7 @@ fn a_backup_can_be_written_to_stdout() {
     assert_eq!(get(&Store::file(to).unwrap(), "b"), "second");
 }
 
-/// Simulates a full disk with the shell's limit of the file size, in blocks of 512 bytes.
+/// Simulates a full disk with the shell's limit on the size of a file, in blocks of 512 bytes.
 fn limited(blocks: u32, command: &str, from: &Path, to: &Path) -> String {
     let script = format!(r#"trap "" XFSZ; ulimit -f {blocks}; exec "$0" "$@""#);
     let mut shell = Command::new("sh");
@@ -272,7 +272,7 @@ fn no_room_is_an_error_and_leaves_no_part_of_a_file() {
     let said = limited(4, "backup", &dir, &file);
     assert!(said.contains("cannot be written"), "{said}");
     success(&lockkeeper(&[&"backup", &dir, &file]));
-    // With 0 blocks, not even the process id fits into the file LOCK.
+    // With a limit of 0 blocks, not even the process id fits into the file LOCK.
     for (blocks, to) in [(4, &to), (0, &to), (0, &to.join("deep"))] {
         let said = limited(blocks, "restore", &file, to);
         assert!(said.contains("cannot be written"), "{said}");

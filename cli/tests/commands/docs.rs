@@ -11,7 +11,7 @@ fn guide() -> String {
     fs::read_to_string(path).unwrap()
 }
 
-/// Returns the guide's code block in this language that starts with this line.
+/// Returns the code block of the guide that is in this language and starts with this line.
 fn block(language: &str, first: &str) -> String {
     let guide = guide();
     let start = format!("```{language}\n{first}\n");
@@ -37,7 +37,7 @@ fn the_configuration_of_the_guide_is_taken() {
     assert!(!said.contains("warning"), "{said}");
 }
 
-/// Returns the unit in `contrib/` that the packages install.
+/// Returns the systemd unit in `contrib/` that the packages install.
 fn unit() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../contrib/systemd/lockkeeper.service");
     fs::read_to_string(path).unwrap()

@@ -1,4 +1,4 @@
-//! `lockkeeper elect`: a command of the leader.
+//! `lockkeeper elect`: a command that runs on the leader.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -68,7 +68,7 @@ on_stores! {
         store.go_away();
         command.ended();
         store.come_back();
-        // Another term of either of them, then one of the other.
+        // First, either candidate leads for another term. Then the other candidate leads.
         let one = next_leader(&mut observer);
         assert!(one.0 > before.0, "{one:?} after {before:?}");
         let (leader, other) = match &*one.1 {
@@ -88,7 +88,7 @@ on_stores! {
     fn a_candidate_whose_guardian_says_late_that_its_command_has_ended_campaigns_again(store: StoreAt) {
         let mut store = store;
         let folder = TempFolder::short();
-        // The first command that is asked to end stops its guardian, which can then not report the end.
+        // The first command that is asked to end stops its guardian, so that the guardian cannot report the end.
         let script = r#"guardian=$(sed -n 's/PPid://p' /proc/$PPID/status)
             trap '[ -e "$0" ] || { : >"$0"; kill -STOP $guardian; }; exit 3' TERM
             echo $$; while :; do sleep 0.1; done"#;
@@ -99,7 +99,8 @@ on_stores! {
         let guardian = candidate.guardian();
         store.go_away();
         command.ended();
-        // Beyond the time before the lease's end at which the front kills what is left.
+        // Sleep until after the time at which the front kills the remaining processes, which is before the end of the
+        // lease.
         std::thread::sleep(Duration::from_secs(2));
         guardian.signal(Signal::CONT);
         store.come_back();
@@ -132,7 +133,8 @@ on_stores! {
         assert_eq!(leader.line(), "held");
         let mut waiter = Running::spawn(&mut store.subcommand("elect", &["a", "--", "echo", "granted"]));
         store.queue_has(2);
-        // It only watches the entry ahead, and notices that its own is missing when its turn comes.
+        // The waiter watches only the entry ahead of its own. Therefore it notices that its own entry is missing only when
+        // the entry ahead is deleted.
         store.remove(1);
         leader.signal(Signal::TERM);
         assert_eq!(waiter.line(), "granted");
@@ -150,7 +152,7 @@ on_stores! {
         assert_eq!(leader.line(), ".");
         leader.signal(Signal::TERM);
         assert_eq!(leader.line(), "..");
-        // The end of the output, without another term.
+        // An empty line is the end of the output. There was no other term.
         assert_eq!(leader.line(), "");
         assert_eq!(leader.end().0, Some(76));
     }

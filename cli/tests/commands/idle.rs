@@ -1,4 +1,4 @@
-//! `lockkeeper serve` started on demand: it ends when unused, and starts while another one is ending.
+//! `lockkeeper serve` started on demand. It ends when it is unused, and can start while its predecessor is ending.
 
 use std::process::Command;
 

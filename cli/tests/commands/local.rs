@@ -469,7 +469,7 @@ fn the_server_is_apart_from_the_command_that_starts_it() {
     command.env("LOCKKEEPER_AUTH", "ann:secret");
     success(&command.output().unwrap());
     let server = home.server().unwrap();
-    // The session id is zero in a pid namespace whose session leader is outside of the namespace.
+    // Our own session id is zero if the session leader is outside of our pid namespace.
     let own = getsid(None).unwrap();
     let server = nix::unistd::Pid::from_raw(server.as_raw_nonzero().get());
     assert_ne!(getsid(Some(server)).unwrap(), own);

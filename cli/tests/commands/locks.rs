@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::stores::*;
 use super::support::*;
 
-/// A name that could break a table or a terminal.
+/// A name whose characters could break a table or a terminal.
 const ODD: &str = "a b\n\u{1b}[31mred\u{202e}/ä";
 
 pub(crate) fn named(name: &str) -> LockPath {
@@ -107,12 +107,13 @@ on_each_store! {
         drop(held);
         let _holders = waiting.await.unwrap().unwrap();
         let seen = objects(&success(&store.run(&["locks", "--json"])));
-        // The clocks of two processes may differ by a tick.
+        // Allow 10 ms more, because the clocks of two processes may differ by a tick.
         let most = granted.elapsed().as_millis() as u64 + 10;
         assert_eq!(seen.len(), 4, "{seen:?}");
         for lock in &seen {
             let holder = &lock["holders"][0];
-            // A permit is an entry since its grant. For other early entries, ZooKeeper cannot tell the grant time.
+            // The entry of a permit is created at its grant, so its grant time is known. ZooKeeper does not record the
+            // grant times of other entries.
             if store.url.starts_with("zookeeper:") && lock["kind"] != "semaphore" {
                 let unknown = ["held_ms", "due_ms", "overdue_ms", "granted_ms"];
                 assert!(unknown.iter().all(|field| holder[field].is_null()), "{lock}");
@@ -141,13 +142,13 @@ on_each_store! {
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(said.contains("--create-chroot") && !said.contains("ConnectOptions"), "{said}");
         success(&store.run(&["locks", "--url", &url, "--create-chroot"]));
-        // The guardian process uses the options of the command line as well.
+        // The guardian process also uses the options of the command line.
         let url = format!("{url}/b");
         success(&store.run(&["run", "--url", &url, "--create-chroot", "a", "--", "true"]));
         success(&store.run(&["locks", "--url", &url]));
     }
 
-    /// The widest table of a terminal has 65,535 columns.
+    /// A terminal has at most 65,535 columns, so its widest table is not wider.
     async fn a_long_text_hides_no_other_lock(store: StoreAt) {
         let client = store.connect().await;
         let long = LockOptions::new().label("日".repeat(40_000)).reason("y".repeat(40_000));
@@ -353,7 +354,8 @@ mod watch {
             let mut command = store.command(&["locks", "--watch"]);
             let _watching = ChildProcess::spawn(command.stdout(side.try_clone().unwrap()));
             let mut shown = File::from(terminal);
-            // Each screen starts by moving the cursor to the top, which ends the previous one here.
+            // Each screen starts by moving the cursor to the top. We read until this sequence, which ends the previous
+            // screen.
             let mut screen = || {
                 let mut text = Vec::new();
                 while !text.ends_with(b"\x1b[H\x1b[J") {

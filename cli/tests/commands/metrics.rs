@@ -43,7 +43,7 @@ fn an_occupied_port_is_named_and_what_to_do() {
     let expected = "is in use by another program: choose another address with --metrics-listen";
     let said = String::from_utf8(stderr).unwrap();
     assert_eq!(said, format!("lockkeeper: {address} {expected}\n"));
-    // It fails before the store is opened.
+    // The server fails before it opens the store.
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 

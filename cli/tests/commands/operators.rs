@@ -37,7 +37,7 @@ impl Place {
         self.folder.at(name)
     }
 
-    /// Writes a private file in place.
+    /// Writes a file that only its owner can read.
     fn write(&self, name: &str, text: &str) {
         fs::write(self.at(name), text).unwrap();
         fs::set_permissions(self.at(name), fs::Permissions::from_mode(0o600)).unwrap();
@@ -81,7 +81,8 @@ async fn connect_as(server: &Server, secret: &str) -> Result<Client, Error> {
     .await
 }
 
-/// Waits until a client has finally lost its connection.
+/// Waits until a client can no longer use the store, because it cannot authenticate or its session has expired.
+/// Returns the error.
 async fn until_refused(client: &Client) -> Error {
     loop {
         let session = match client.session().await {

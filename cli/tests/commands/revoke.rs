@@ -15,7 +15,7 @@ use super::support::*;
 struct AtTerminal {
     child: Child,
     terminal: File,
-    /// Kept open, because otherwise the terminal would be gone when the command ends.
+    /// Our own open file of the terminal. Without it, the terminal would be gone when the command ends.
     _side: File,
 }
 
@@ -120,7 +120,7 @@ on_each_store! {
         let first = mutex.lock().await.unwrap();
         let mut command = AtTerminal::start(&store, &["revoke", "a", "--force"]);
         command.shows(QUESTION);
-        // The lock changes hands before the user answers.
+        // Another client is granted the lock before the user answers.
         first.release().await.unwrap();
         let second = mutex.lock().await.unwrap();
         assert_eq!(command.answer("y\n"), (Some(1), String::new()));

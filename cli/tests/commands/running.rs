@@ -1,4 +1,4 @@
-//! Commands under a lock, and processes that they leave behind.
+//! Commands that run under a lock, and processes that they leave behind.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,7 +11,7 @@ use testkit::ChildProcess;
 use super::stores::StoreAt;
 use super::support::*;
 
-/// The minimum timeout that the server grants here.
+/// The shortest session timeout that the server grants in these tests.
 const TIMEOUT: &str = "4s";
 
 impl StoreAt {
@@ -33,7 +33,7 @@ impl StoreAt {
         command
     }
 
-    /// A script of `sh`, in which `$0` is the command `lockkeeper`.
+    /// Returns a command for a script of `sh`. In the script, `$0` is the command `lockkeeper`.
     pub(crate) fn shell(&self, script: &str) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", script, env!("CARGO_BIN_EXE_lockkeeper")]);
@@ -42,7 +42,7 @@ impl StoreAt {
         command
     }
 
-    /// Starts a script of `sh` under a lock, and returns when it has printed a line.
+    /// Starts a script of `sh` under a lock. Returns when the script has printed a line.
     pub(crate) fn start_script(&self, options: &[&str], script: &str) -> Running {
         let mut arguments = options.to_vec();
         arguments.extend(["--", "sh", "-c", script]);
@@ -74,7 +74,7 @@ impl StoreAt {
     }
 }
 
-/// A running `lockkeeper run`. Killed on drop, whereupon its guardian ends the rest.
+/// A running `lockkeeper run`. Dropping this kills the front, and the guardian then ends the other processes.
 pub(crate) struct Running {
     child: ChildProcess,
     stdout: BufReader<ChildStdout>,
@@ -124,7 +124,7 @@ impl Running {
         kill_process(self.front(), signal).unwrap();
     }
 
-    /// Waits for the end. Returns status, the rest of stdout, and stderr.
+    /// Waits for the end. Returns the status, the rest of stdout, and stderr.
     pub(crate) fn end(mut self) -> (Option<i32>, String, String) {
         let (mut stdout, mut stderr) = (String::new(), String::new());
         self.stdout.read_to_string(&mut stdout).unwrap();
@@ -134,8 +134,8 @@ impl Running {
     }
 }
 
-/// A daemon, and a chain of processes in separate sessions, each of which starts the next and ends. All have the file
-/// locked that the argument names.
+/// A background process, and a chain of processes in separate sessions. Each process of the chain starts the next one
+/// and ends. All of them hold a lock on the file that the argument names.
 const DAEMONS: &str = r#"
 import fcntl, os, sys, time
 file = open(sys.argv[1], "w")
@@ -152,7 +152,7 @@ if not os.fork():
             os._exit(0)
         os.setsid()"#;
 
-/// Runs commands that start such processes, and fails if one of them outlives `lockkeeper run`.
+/// Runs commands that start the processes of [`DAEMONS`]. Fails if one of these processes outlives `lockkeeper run`.
 pub(crate) fn daemons_end_before_the_release(
     folder: &TempFolder,
     run: impl Fn(&[&str]) -> Command,
@@ -174,7 +174,7 @@ pub(crate) fn daemons_end_before_the_release(
     }
 }
 
-/// A process that this one has not started.
+/// A process that this test process has not started.
 pub(crate) struct Process {
     pub(crate) pid: Pid,
     exit: std::os::fd::OwnedFd,

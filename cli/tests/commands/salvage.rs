@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::support::*;
 
-/// Creates znodes, one frame of the log each. Returns the czxid of the last.
+/// Creates znodes, each in a separate frame of the log. Returns the czxid of the last znode.
 fn fill(dir: &Path, count: usize) -> Zxid {
     let store = Store::file(dir).unwrap();
     block_on(async {
@@ -137,7 +137,7 @@ fn nothing_is_written_over_anything_nor_into_the_original() {
     assert_eq!(count(&dir), 3);
 }
 
-/// Simulates a full disk with the shell's limit of the file size.
+/// Simulates a full disk with the shell's limit on the size of a file.
 #[test]
 fn without_room_nothing_is_left() {
     let folder = TempFolder::short();

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::server::*;
 use super::support::*;
 
-/// Returns the error of a server that does not start.
+/// Returns the error of a server that does not start. The server must end with this exit code.
 fn refused(command: &mut Command, code: i32) -> String {
     let Output {
         status,
@@ -103,7 +103,7 @@ fn a_directory_in_use_is_refused_and_the_process_named() {
         said.contains(&format!("is in use by process {pid}")),
         "{said}"
     );
-    // It can be backed up and inspected while it runs.
+    // The store can be inspected and backed up while the server runs.
     assert_eq!(inspected(&dir)["pid"], pid.get());
     success(&lockkeeper(&[&"backup", &dir, &folder.at("backup")]));
     ended_well(&server.end(Signal::TERM));
@@ -164,7 +164,7 @@ fn an_http_request_is_refused_in_words() {
         let mut stream = TcpStream::connect(server.address()).unwrap();
         write!(stream, "{method} /metrics HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         let mut answer = Vec::new();
-        // It is closed immediately, perhaps with a reset.
+        // The server closes the connection immediately. This may be a reset, so ignore an error.
         let _ = stream.read_to_end(&mut answer);
         assert!(answer.is_empty(), "nothing is answered: {answer:?}");
     }
@@ -214,7 +214,7 @@ fn the_options_of_a_file_are_served() {
     assert!(dir.exists());
 }
 
-/// Returns the command `serve` under these limits, with a store in memory.
+/// Returns the command `serve` with a store in memory. `limits` are shell commands that set limits of its process.
 fn serve_under(limits: &str) -> Command {
     let mut command = Command::new("sh");
     let script = format!(r#"{limits}; exec "$0" "$@""#);
@@ -223,7 +223,7 @@ fn serve_under(limits: &str) -> Command {
     command
 }
 
-/// Returns the limit of open files of a server started under these limits, and its end.
+/// Starts a server under these limits, and ends it. Returns its limit of open files, and the end.
 fn open_files(limits: &str) -> (u64, Ended) {
     let mut command = serve_under(limits);
     command.arg("--max-connections=200");
@@ -250,7 +250,7 @@ fn as_many_files_may_be_open_as_connections_need() {
     ended_well(&ended);
 }
 
-/// A watched client process of a Unix socket needs another file descriptor.
+/// With a Unix socket, the server needs a second file descriptor for each client, to watch the client's process.
 #[test]
 fn by_default_there_are_as_many_connections_as_files_allow() {
     let folder = TempFolder::short();
@@ -271,7 +271,7 @@ fn by_default_there_are_as_many_connections_as_files_allow() {
     }
 }
 
-/// Until another connection ends, the system refuses each one immediately.
+/// At the limit of open files, the system refuses each new connection immediately, until another connection ends.
 #[test]
 fn a_lack_of_open_files_is_logged_now_and_then() {
     let mut command = serve_under("ulimit -n 40");
@@ -279,7 +279,7 @@ fn a_lack_of_open_files_is_logged_now_and_then() {
     let connect = |_| std::net::TcpStream::connect(server.address()).unwrap();
     let connections: Vec<_> = (0..60).map(connect).collect();
     server.logs("accept failed");
-    // Time for ten more attempts.
+    // Sleep long enough for ten more attempts.
     std::thread::sleep(std::time::Duration::from_millis(500));
     let ended = server.end(Signal::TERM);
     assert_eq!(ended.log.matches("accept failed").count(), 1, "{ended:?}");

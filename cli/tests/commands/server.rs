@@ -1,4 +1,4 @@
-//! A served store: the real command in a separate process.
+//! A served store. The server is the real command in a separate process.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,19 +10,19 @@ pub(crate) use testkit::{Ended, ServerProcess as Server};
 
 use super::support::*;
 
-/// `lockkeeper serve` on a free port.
+/// Returns the command `lockkeeper serve` on a free port.
 pub(crate) fn serve() -> Command {
     let mut command = bare();
     command.args(["--listen", "127.0.0.1:0"]);
     command
 }
 
-/// `lockkeeper serve` without options.
+/// Returns the command `lockkeeper serve` without options.
 pub(crate) fn bare() -> Command {
     testkit::serve(env!("CARGO_BIN_EXE_lockkeeper"))
 }
 
-/// `lockkeeper serve` on a free port, with this directory.
+/// Returns the command `lockkeeper serve` on a free port, with this data directory.
 pub(crate) fn serve_in(dir: &Path) -> Command {
     let mut command = serve();
     command.arg("--data").arg(dir);

@@ -21,7 +21,7 @@ fn both_signals_leave_a_clean_log_and_the_next_start_has_everything() {
     let dir = folder.at("data");
     for (round, signal) in [Signal::TERM, Signal::INT].into_iter().enumerate() {
         let server = Server::start(&mut serve_in(&dir));
-        // The client is still connected when the signal arrives. The server does not wait for it.
+        // The client is still connected when the signal arrives. The server does not wait for this client.
         let client = block_on(async {
             let client = server.connect().await;
             put(&client, &format!("/n{round}"), "kept").await;
@@ -44,7 +44,7 @@ fn both_signals_leave_a_clean_log_and_the_next_start_has_everything() {
 fn a_second_signal_ends_it_at_once() {
     let folder = TempFolder::short();
     let server = Server::start(&mut serve_in(&folder.at("data")));
-    // The server waits 5 s for it.
+    // The server waits 5 s for this client at its end.
     let deaf = deaf(&server);
     server.signal(Signal::TERM);
     server.logs("draining");
@@ -66,7 +66,8 @@ fn a_closed_terminal_does_not_end_it() {
     ended_well(&server.end(Signal::TERM));
 }
 
-/// A connection with a session that asks for more than it reads, and is being answered.
+/// Opens a connection with a session. The client requests more data than it reads, and the server has started to
+/// answer.
 pub(crate) fn deaf(server: &Server) -> TcpStream {
     let path = "/large";
     let large = "0123456789".repeat(50_000).leak();
@@ -77,7 +78,7 @@ pub(crate) fn deaf(server: &Server) -> TcpStream {
         let body = parts.concat();
         [&(body.len() as u32).to_be_bytes()[..], &body].concat()
     };
-    // Version, last zxid, timeout in ms, session, password, read-only.
+    // The fields of the handshake are version, last zxid, timeout in ms, session, password and read-only.
     let (timeout, length) = (10_000_u32.to_be_bytes(), 16_u32.to_be_bytes());
     let mut asked = frame(&[&[0; 12], &timeout, &[0; 8], &length, &[0; 16], &[0]]);
     let length = (path.len() as u32).to_be_bytes();
@@ -93,7 +94,8 @@ pub(crate) fn deaf(server: &Server) -> TcpStream {
         asked.extend(frame(&parts));
     }
     stream.write_all(&asked).unwrap();
-    // The requests arrived together. Once the first answers arrive, the server has the others as well.
+    // The requests have arrived together. When the first answers arrive, the server has therefore received all
+    // requests.
     stream.read_exact(&mut [0; 1_000]).unwrap();
     stream
 }
@@ -136,14 +138,14 @@ fn after_kill_9_without_durable_sessions_the_log_has_the_length_of_the_pause() {
     let server = Server::start(serve_in(&dir).args(options));
     block_on(async { put(&server.connect().await, "/a", "kept").await });
     server.end(Signal::KILL);
-    // A stop during the pause leaves the pause to the next start.
+    // If the server stops during the pause, the next start pauses again.
     let server = Server::start(serve_in(&dir).args(options));
     server.logs("a pause");
     ended_well(&server.end(Signal::TERM));
     assert_eq!(inspected(&dir)["closed_in_order"], false);
 
     let server = Server::start(serve_in(&dir).args(options));
-    // The longest granted timeout (20 ticks) and a hundredth.
+    // The pause is the longest granted timeout (20 ticks) plus one percent.
     assert!(server.logs("a pause").contains("seconds=2.02"));
     block_on(async { assert_eq!(get(&server.connect().await, "/a").await, "kept") });
     server.logs("the pause is over");
@@ -164,7 +166,8 @@ fn a_store_in_memory_leaves_nothing() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// Simulates a failing disk with the system's limit of the file size. The log is written in place and may not be.
+/// Simulates a failing disk with the system's limit on the size of a file. With a limit of 0, the server cannot write
+/// to its log, although the log already has its full size.
 #[test]
 fn a_disk_that_fails_ends_it_with_the_reason() {
     let folder = TempFolder::short();
@@ -228,7 +231,7 @@ fn a_full_disk_under_stdout_ends_no_command_that_serves() {
         kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(0), "{arguments:?}");
     }
-    // Stderr does not change the status of wrong usage either.
+    // A stderr that cannot be written does not change the status of wrong usage, either.
     let mut command = store.command(&["serve", "--tls-cert", "no-such-file"]);
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
     assert_eq!(command.stderr(full).status().unwrap().code(), Some(2));

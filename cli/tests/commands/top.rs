@@ -190,7 +190,7 @@ fn ctrl_z_gives_the_terminal_back_until_fg() {
     top.types("a line\n");
     top.until(|screen| screen.text().contains("no locks") && screen.is_taken());
     top.types("q");
-    // Below what the shell wrote before.
+    // The screen of the shell is restored, and its new output is below its earlier output.
     top.until(|screen| {
         screen.text().contains("the shell got a line") && screen.text().contains("status 0")
     });
@@ -206,7 +206,7 @@ fn in_the_background_it_stays_stopped_until_a_signal_ends_it() {
         pid=$(jobs -p %1); kill %1
         while kill -0 $pid 2>/dev/null; do sleep 0.1; done
         jobs"#;
-    // Not `wait`, which returns immediately for a job that the shell has not yet seen continued.
+    // Do not use `wait`. It returns immediately for a job that the shell has not yet seen as continued.
     let mut top = Top::start_shell(&store.url, script);
     top.shows("no locks");
     top.types("\x1a");

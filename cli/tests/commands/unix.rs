@@ -1,4 +1,4 @@
-//! `lockkeeper serve --listen unix:PATH`: the socket's file, and its clients.
+//! `lockkeeper serve --listen unix:PATH`: the file of the socket, and the clients of the socket.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use super::server::*;
 use super::support::*;
 
-/// `lockkeeper serve`, in memory and only on this socket.
+/// Returns the command `lockkeeper serve` with a store in memory, which listens only on this socket.
 fn serve_unix(path: &Path) -> Command {
     let mut command = bare();
     command.args(["--data", "memory", "--four-letter-words", "*"]);

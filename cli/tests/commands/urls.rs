@@ -13,7 +13,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// A store in this process would grant the same lock to every process.
+/// Each command would have a store of its own in memory, and all of them would be granted the same lock.
 #[test]
 fn a_store_in_memory_is_refused() {
     let commands = [
@@ -112,7 +112,7 @@ fn messages_name_the_options_of_the_command() {
         !said.contains("ConnectOptions") && !said.contains("secret"),
         "{said}"
     );
-    // Without a user it would prove nothing.
+    // Credentials without a user or without a password are refused, because they would prove nothing.
     for auth in ["secret", ":secret", "secret:"] {
         let (status, said) = failed("lockkeeper://127.0.0.1:1", auth);
         assert_eq!(status, Some(2), "{said}");
@@ -124,7 +124,7 @@ fn messages_name_the_options_of_the_command() {
     assert!(said.contains("\"memry\" has no scheme"), "{said}");
 }
 
-/// Returns the error of a command whose store opens no session.
+/// Returns the error of a command that cannot open a session at this URL.
 fn unreachable(url: &str) -> String {
     let output = StoreAt::at(url.into()).run(&["locks", "--connect-timeout", "300ms"]);
     assert_eq!(output.status.code(), Some(69), "{output:?}");
@@ -150,10 +150,10 @@ fn a_server_is_advised_where_none_listens_on_this_machine() {
         let advice = format!("`lockkeeper serve --listen {address}` starts one");
         assert!(said.contains(&advice), "{said}");
     }
-    // An empty label, so no name server is asked.
+    // This name has an empty label, so the system asks no name server.
     let said = unreachable("lockkeeper://no..name");
     assert!(!said.contains("lockkeeper serve"), "{said}");
-    // A file that is not a socket.
+    // This path leads to a file that is not a socket.
     std::fs::write(folder.at("f"), "").unwrap();
     let socket = folder.at("f").display().to_string();
     let said = unreachable(&format!("lockkeeper+unix://{socket}/below"));
@@ -164,7 +164,7 @@ fn a_server_is_advised_where_none_listens_on_this_machine() {
 fn a_server_of_another_protocol_is_said_so() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    // It ends with the test's process.
+    // This thread ends with the process of the test.
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
@@ -182,12 +182,12 @@ fn a_server_of_another_protocol_is_said_so() {
     }
 }
 
-/// It keeps reading until a request of its own protocol is complete.
+/// This server keeps reading until it has received a complete request of its own protocol.
 #[test]
 fn a_server_of_another_protocol_that_waits_for_more_is_said_so() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    // It ends with the test's process.
+    // This thread ends with the process of the test.
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             std::thread::spawn(|| answer_a_whole_request(stream.unwrap()));

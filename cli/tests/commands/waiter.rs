@@ -8,8 +8,8 @@ use lockkeeper::{LockOptions, LockPath, Mutex};
 use super::stores::*;
 use super::support::*;
 
-/// Waits for a lock under the label `second`, and holds it until it is released. A separate thread, because the test's
-/// own blocks while it reads a terminal or a stream.
+/// Waits for a lock under the label `second`, and holds the lock until it is released. Runs on a separate thread,
+/// because the thread of the test blocks while it reads a terminal or a stream.
 pub(crate) struct Waiter {
     release: Sender<()>,
     thread: JoinHandle<()>,

@@ -15,7 +15,7 @@ use super::metrics::http::{Samples, promtool, request};
 use super::stores::*;
 use super::support::*;
 
-/// A running warden. Dropping it kills it.
+/// A running warden. Dropping this kills the warden.
 struct Running {
     child: ChildProcess,
     stdout: Option<BufReader<ChildStdout>>,
@@ -70,7 +70,7 @@ impl Running {
     }
 }
 
-/// A holder that is overdue immediately.
+/// Acquires a lock whose holder is overdue immediately.
 async fn overdue(client: &Client, name: &str) -> Guard {
     let options = LockOptions::new().label("billing\u{1b}");
     let options = options.alert_after(Duration::from_millis(1));
@@ -161,7 +161,7 @@ on_each_store! {
         for (signal, warden) in [(Signal::TERM, warden), (Signal::INT, json)] {
             assert_eq!(warden.end(signal).0, Some(0));
         }
-        // No znodes of their elections are left.
+        // The elections of the wardens have left no znodes behind.
         let seen = success(&store.run(&["locks", "/lockkeeper", "--json"]));
         assert_eq!(seen, "");
     }
@@ -192,7 +192,7 @@ on_each_store! {
         first.child.kill();
         second.logs(" leads ");
         let guard = overdue(&client, "b").await;
-        // It has not reported the earlier one.
+        // The first line is about the lock b, so this warden has not reported the earlier lock.
         assert!(second.line().starts_with("overdue b"));
         while !second.line().starts_with("removed b") {}
         assert_eq!(guard.lost().await, LostReason::Revoked);
@@ -208,7 +208,7 @@ on_each_store! {
         let guard = overdue(&client, "a").await;
         while !second.line().starts_with("removed a") {}
         assert_eq!(guard.lost().await, LostReason::Revoked);
-        // The first one waits again. It has removed and reported nothing, and ends in order.
+        // The first warden waits in the election again. It has removed and reported nothing, and ends normally.
         first.logs("waits for its turn");
         assert_eq!(first.end(Signal::TERM), (Some(0), String::new()));
     }

@@ -1,4 +1,4 @@
-//! systemd's watchdog: signs of life over `NOTIFY_SOCKET` while clients are served.
+//! systemd's watchdog. The server sends signs of life over `NOTIFY_SOCKET` as long as clients are served.
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
@@ -13,7 +13,7 @@ use super::metrics::http::request;
 use super::server::*;
 use super::support::*;
 
-/// A socket in the role of systemd's.
+/// A socket that takes the role of systemd.
 struct Systemd {
     socket: UnixDatagram,
     folder: TempFolder,
@@ -26,7 +26,7 @@ impl Systemd {
         Self { socket, folder }
     }
 
-    /// Starts a watched server with this limit.
+    /// Starts a server that is watched with this limit, in microseconds.
     fn watch(&self, limit: &str, pid: Option<&str>) -> Server {
         let mut command = serve();
         command.args(["--data=memory", "--metrics-listen=127.0.0.1:0"]);
@@ -44,7 +44,7 @@ impl Systemd {
         str::from_utf8(&buffer[..length]).unwrap().to_owned()
     }
 
-    /// Reads messages until none arrives for this long.
+    /// Reads messages until no message has arrived for this time.
     fn until_silent(&self, silence: Duration) {
         self.socket.set_read_timeout(Some(silence)).unwrap();
         let mut buffer = [0; 64];
@@ -90,7 +90,7 @@ fn a_server_whose_process_is_stopped_gives_none_until_it_goes_on() {
     assert_eq!(systemd.hear(), "WATCHDOG=1");
 }
 
-/// ptrace stops only the threads that serve clients.
+/// ptrace stops only the threads that serve clients, and the other threads of the server continue.
 #[test]
 fn a_server_whose_clients_are_not_served_gives_none() {
     let systemd = Systemd::new();
@@ -101,7 +101,7 @@ fn a_server_whose_clients_are_not_served_gives_none() {
     for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
         let task = task.unwrap();
         let name = fs::read_to_string(task.path().join("comm")).unwrap();
-        // The kernel truncates it after 15 bytes.
+        // The kernel truncates the name after 15 bytes.
         if name.trim_end() == "lockkeeper-serv" {
             let thread = task.file_name().to_str().unwrap().parse().unwrap();
             let thread = Pid::from_raw(thread);
@@ -112,7 +112,7 @@ fn a_server_whose_clients_are_not_served_gives_none() {
     }
     assert!(!stopped.is_empty());
     systemd.until_silent(Duration::from_secs(1));
-    // Other threads continue, so a sign of life from them would prove nothing.
+    // The threads that serve metrics still answer, so a sign of life from them would prove nothing about the clients.
     let (_, metrics) = server.ready.rsplit_once(" metrics ").unwrap();
     assert_eq!(request(metrics, "GET", "/healthz").status, 200);
     for thread in stopped {

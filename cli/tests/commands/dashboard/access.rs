@@ -1,13 +1,13 @@
-//! Which requests are answered, and which are refused.
+//! Requests that the dashboard answers, and requests that it refuses.
 
 use super::*;
 
-/// Sends one request of each kind with these headers: the page, a read, a revocation.
+/// Sends a request for the page, a read and a revocation, each with these headers. Returns their statuses.
 fn statuses(dashboard: &Dashboard, headers: &[(&str, &str)]) -> [u16; 3] {
     [
         get(dashboard.at(), "/", headers).status,
         get(dashboard.at(), "/api/about", headers).status,
-        // 400 if it was let in, because null is not a valid revocation.
+        // The status is 400 if the request was admitted, because null is not a valid revocation.
         post(dashboard.at(), headers, &Value::Null).status,
     ]
 }
@@ -94,7 +94,7 @@ fn a_page_of_another_site_reads_and_revokes_nothing() {
         &[("Sec-Fetch-Site", "same-site")],
         &[("Origin", &*own), ("Sec-Fetch-Site", "cross-site")],
     ] {
-        // A link may lead to the page.
+        // The page itself is served, because other sites may link to it.
         assert_eq!(with(headers), [200, 403, 403], "{headers:?}");
         let stream = Events::open(dashboard.at(), "/api/locks", headers);
         assert_eq!(stream.err().map(|page| page.status), Some(403));
@@ -129,7 +129,7 @@ fn a_token_is_needed_to_revoke_and_reading_at_home_needs_none() {
     assert_eq!(none.status, 401);
     assert!(none.head.contains("www-authenticate: Bearer\r\n"));
     assert!(!none.body.contains(&token), "{none:?}");
-    // In the path, where logs and histories store it, a token has no effect.
+    // A token in the path has no effect, because logs and histories store paths.
     let path = format!("POST /api/revoke?token={token} HTTP/1.1");
     let page = super::super::metrics::http::answer(send(dashboard.at(), &path, &[], "{}"));
     assert_eq!(page.status, 401);

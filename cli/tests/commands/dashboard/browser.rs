@@ -19,14 +19,14 @@ use tokio::task::JoinHandle;
 use super::*;
 use driver::Window;
 
-/// Locks on separate threads, which stay alive while a test drives the browser.
+/// Locks whose client runs on separate threads, so that the locks stay held while a test drives the browser.
 struct Locks {
-    // Dropped last, because guards need it.
+    // The guards need this client, so it must be dropped after them.
     client: Client,
     runtime: Arc<Runtime>,
 }
 
-/// A held lock. Dropping it does not release it.
+/// A held lock. Dropping this does not release the lock.
 struct Held {
     guard: Guard,
     runtime: Arc<Runtime>,
@@ -77,7 +77,7 @@ impl Locks {
         }
     }
 
-    /// Creates an entry in each of these locks by writing only its znode.
+    /// Creates an entry in each of these locks. Only the znode of the entry is written.
     fn entries(&self, names: impl Iterator<Item = String>) {
         let create = async {
             let session = self.client.session().await.unwrap();

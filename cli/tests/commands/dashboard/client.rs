@@ -12,10 +12,10 @@ use testkit::ServerProcess;
 use super::super::metrics::http::{Page, answer};
 use super::super::stores::*;
 
-/// Time without an event after which a stream counts as stuck. Even an idle one sends a line every 15 s.
+/// Time without a line after which a stream counts as stuck. Even a stream without events has a line every 15 s.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// `lockkeeper dashboard`. Dropping it kills it.
+/// A running `lockkeeper dashboard`. Dropping this kills it.
 pub(crate) struct Dashboard {
     process: ServerProcess,
     pub(crate) url: String,
@@ -100,9 +100,9 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Opens a stream, or returns the refusal.
+    /// Opens a stream. If the dashboard refuses it, returns the refusal as the error.
     pub(crate) fn open(at: &str, path: &str, headers: &[(&str, &str)]) -> Result<Self, Page> {
-        // An answer to HTTP/1.0 is not chunked.
+        // Use HTTP/1.0, because the answer is then not chunked.
         let stream = send(at, &format!("GET {path} HTTP/1.0"), headers, "");
         let mut lines = BufReader::new(stream);
         let mut head = String::new();
@@ -124,7 +124,7 @@ impl Events {
         events.unwrap_or_else(|page| panic!("{page:?}"))
     }
 
-    /// Returns the next event, or `None` at the end.
+    /// Returns the next event, or `None` at the end of the stream.
     pub(crate) fn next(&mut self) -> Option<(String, Value)> {
         let mut name = String::new();
         loop {
@@ -143,7 +143,7 @@ impl Events {
         }
     }
 
-    /// Waits for an event of this name whose data satisfies a condition.
+    /// Waits for an event with this name whose data satisfies a condition.
     #[track_caller]
     pub(crate) fn until(&mut self, name: &str, mut is: impl FnMut(&Value) -> bool) -> Value {
         let mut last = Value::Null;

@@ -98,7 +98,7 @@ fn huge_and_half_requests_keep_nobody_out() {
         (&"\u{16}\u{3}\u{1}\0".to_owned(), &[400]),
     ] {
         let mut stream = TcpStream::connect(at).unwrap();
-        // The server may have closed it before the end.
+        // Ignore an error, because the server may close the connection before it has read everything.
         let _ = stream.write_all(sent.as_bytes());
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
@@ -106,7 +106,7 @@ fn huge_and_half_requests_keep_nobody_out() {
         let status: Option<u16> = text.split(' ').nth(1).map(|it| it.parse().unwrap());
         assert!(status.is_none_or(|it| expected.contains(&it)), "{status:?}");
     }
-    // More than any limit of connections, each with an incomplete head or body.
+    // Open more connections than any limit allows, each with an incomplete head or body.
     let silent: Vec<_> = (0..200)
         .map(|index| {
             let mut stream = TcpStream::connect(at).unwrap();
@@ -119,7 +119,7 @@ fn huge_and_half_requests_keep_nobody_out() {
         })
         .collect();
     assert_eq!(get(at, "/api/about", &[]).status, 200);
-    // They do not evict a viewer.
+    // These connections do not close the stream of a viewer.
     looks.until("handovers", |_| true);
     drop(silent);
 }
@@ -144,7 +144,7 @@ fn viewers_have_a_limit_and_one_that_goes_makes_room() {
         let said = parsed(&refused)["error"].to_string();
         assert!(said.contains("64 pages are open already"), "{said}");
     }
-    // Other pages are served, and the existing viewers still get events.
+    // The dashboard still serves other pages, and the existing viewers still receive events.
     assert_eq!(get(at, "/api/about", &[]).status, 200);
     viewers[0].until("handovers", |_| true);
     drop(viewers.pop());
@@ -164,7 +164,7 @@ fn a_viewer_that_does_not_read_sees_the_latest_and_not_all() {
     let dashboard = Dashboard::start(&store, &[]);
     block_on(async {
         let client = store.connect().await;
-        // A window of about 200 KB, of which a few fill the kernel's buffer.
+        // Make each window about 200 KB large, so that a few windows fill the kernel's buffer.
         let label = "x".repeat(1_000);
         let mut guards = Vec::new();
         for index in 0..150 {

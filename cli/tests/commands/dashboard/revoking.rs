@@ -38,7 +38,7 @@ on_each_store! {
         assert_eq!(request.by.as_deref(), Some("deploy\u{1b} (lockkeeper dashboard)"));
         assert!(first.is_held());
 
-        // The right znode with another token, and vice versa.
+        // Send the correct znode with a wrong token, and then the correct token with a wrong znode.
         let mut wrong = about(&first, "a", true);
         wrong["token"] = "1".into();
         assert_eq!(revoke(&wrong).0, 409);
@@ -49,7 +49,7 @@ on_each_store! {
         assert_eq!(revoke(&about(&other, "a", true)).0, 409);
         assert!(first.is_held() && other.is_held());
 
-        // The lock has changed hands since it was shown.
+        // The lock has another holder than when it was shown.
         let old = about(&first, "a", true);
         first.release().await.unwrap();
         let second = mutex.lock().await.unwrap();

@@ -1,4 +1,4 @@
-//! Start and end of a dashboard: on the per-user store, as a part of `serve`, and where it cannot start.
+//! Start and end of a dashboard, on the per-user store and as a part of `serve`, and cases in which it cannot start.
 
 use std::fs;
 use std::net::TcpListener;
@@ -39,7 +39,7 @@ fn the_page_and_its_assets_are_served_with_their_headers() {
     for inline in ["<style", " style=", "onclick=", "<script>"] {
         assert!(!html.contains(inline), "the policy forbids {inline}");
     }
-    // Refusals and streams have these headers as well.
+    // Refusals and streams also have these headers.
     let stream = Events::of(dashboard.at(), "/api/locks").head;
     let missing = get(dashboard.at(), "/nothing", &[]).head;
     let foreign = get(dashboard.at(), "/", &[("Host", "example.com")]).head;
@@ -191,7 +191,7 @@ fn a_server_in_its_pause_after_a_crash_can_be_stopped_and_shows_its_locks_afterw
             .arg(folder.at("data"));
         Server::start(&mut command)
     };
-    // The pause lasts 20 ticks. No session is opened in it, not even the dashboard's.
+    // The pause after a crash lasts 20 ticks. During the pause, the store opens no session, not even for the dashboard.
     let crashed = |tick| {
         let folder = TempFolder::short();
         let server = start(&folder, tick);

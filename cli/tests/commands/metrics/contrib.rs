@@ -1,4 +1,4 @@
-//! `contrib/`: alert rules and dashboard refer only to exported metrics, and Prometheus accepts them.
+//! `contrib/`: the alert rules and the dashboard refer only to metrics that we export, and Prometheus accepts both.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ fn contrib(file: &str) -> PathBuf {
     root.join(file)
 }
 
-/// Returns everything that is exported by a server with a data directory, by a warden, and by a program with the
+/// Returns all metrics that are exported by a server with a data directory, by a warden, and by a program that uses the
 /// library.
 fn pages() -> String {
     let folder = TempFolder::short();
@@ -25,7 +25,8 @@ fn pages() -> String {
     let server = Server::start(command.arg("--backup-dir").arg(folder.path()));
     values::until(&metrics_of(&server), "lockkeeper_server_locks_held", 0.0);
     let url = format!("lockkeeper://{}", server.address());
-    // The metric of the first snapshot needs a file of that name. A real one would take many writes.
+    // The metric of the first snapshot needs a file with the name of a snapshot. A real snapshot would take many
+    // writes.
     std::fs::write(data.join("snapshot-0000000000000001"), "").unwrap();
     let mut warden = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
     warden.args(["warden", "--url", &url, "--metrics-listen=127.0.0.1:0"]);
@@ -41,7 +42,7 @@ fn pages() -> String {
     pages
 }
 
-/// Returns the names of the exported samples, including metrics that appear with their first event.
+/// Returns the names of the exported samples. They include metrics that are exported only after their first event.
 fn exported(pages: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for line in pages.lines() {
@@ -51,7 +52,7 @@ fn exported(pages: &str) -> BTreeSet<String> {
         };
         names.insert(name.to_owned());
     }
-    // The library's metrics are listed in its documentation, which has its own test.
+    // The metrics of the library are listed in its documentation, which has a test of its own.
     let table = include_str!("../../../../recipes/src/metrics.rs");
     for row in table
         .lines()
@@ -69,7 +70,7 @@ fn exported(pages: &str) -> BTreeSet<String> {
     names
 }
 
-/// Returns the names of our metrics in an expression.
+/// Returns the names of our metrics that an expression contains.
 fn names(expression: &str) -> Vec<&str> {
     let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words
@@ -148,7 +149,7 @@ fn prometheus_reads_the_alerts_and_they_fire() {
 fn prometheus_reads_every_expression_of_the_dashboard() {
     let mut rules = "groups:\n- name: dashboard\n  rules:\n".to_owned();
     for (number, expression) in dashboard().into_iter().enumerate() {
-        // As Grafana would.
+        // Replace the variables as Grafana would do.
         let expression = expression.replace("$__rate_interval", "1m");
         let expression = Value::from(expression.replace("$instance", ".*"));
         writeln!(rules, "  - {{record: \"r{number}\", expr: {expression}}}").unwrap();

@@ -1,4 +1,4 @@
-//! `/healthz` and `/readyz` through the server's life.
+//! `/healthz` and `/readyz` from the server's start to its end.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
@@ -41,7 +41,7 @@ fn it_is_ready_once_its_store_is_open() {
     let starting = "the server is starting: its store is being opened\n";
     assert_eq!(ready(at), (503, starting.into()));
     assert_eq!(probe(at, "/healthz"), (200, "alive\n".into()));
-    // Metrics that exist already.
+    // The metrics of the process exist before the server is ready.
     let samples = Samples::read(at);
     assert!(samples.get("process_open_fds").is_some());
     assert_eq!(samples.get("lockkeeper_ready"), None);
@@ -59,11 +59,11 @@ fn it_is_not_ready_while_it_drains() {
     let server = Server::start(&mut serve_metrics(dir.to_str().unwrap()));
     let at = metrics_of(&server);
     assert!(is_ready(&at));
-    // The server waits 5 s for it.
+    // The server waits 5 s for this client at its end.
     let deaf = deaf(&server);
     kill_process(server.pid(), Signal::TERM).unwrap();
     server.logs("draining");
-    // The log line is written a moment earlier.
+    // Wait, because the server writes the log line a moment before it stops being ready.
     while is_ready(&at) {}
     assert_eq!(ready(&at), (503, "the server is draining\n".into()));
     assert_eq!(probe(&at, "/healthz"), (200, "alive\n".into()));
@@ -77,7 +77,7 @@ fn it_is_not_ready_while_it_drains() {
 fn it_is_not_ready_in_the_pause_after_a_crash() {
     let folder = TempFolder::short();
     let dir = folder.at("data");
-    // A pause of 20 ticks and a hundredth.
+    // The pause after a crash lasts for 20 ticks plus one percent.
     let start = || {
         let mut command = serve_metrics(dir.to_str().unwrap());
         Server::start(command.args(["--durability=delayed-restart", "--tick=200ms"]))

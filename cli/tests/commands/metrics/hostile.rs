@@ -1,4 +1,4 @@
-//! Misbehaving clients of the port.
+//! Misbehaving clients of the metrics port.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use super::*;
 fn silent_clients_keep_out_neither_a_scraper_nor_a_lock() {
     let server = Server::start(&mut serve_metrics("memory"));
     let at = metrics_of(&server);
-    // More than any limit of connections, each with an incomplete head.
+    // Open more connections than any limit allows, each with an incomplete head.
     let silent: Vec<_> = (0..200)
         .map(|_| {
             let mut stream = TcpStream::connect(&at).unwrap();
@@ -33,10 +33,10 @@ fn silent_clients_keep_out_neither_a_scraper_nor_a_lock() {
             1.0
         );
     });
-    // The process keeps only few of them. The last ones end with their time limit.
+    // The server keeps only a few of these connections, and closes them when their time limit is reached.
     for mut stream in silent {
         let mut rest = Vec::new();
-        // Closed or reset, but never answered.
+        // A connection may be closed or reset, but must never be answered.
         let _ = stream.read_to_end(&mut rest);
         let text = String::from_utf8_lossy(&rest);
         assert!(!text.starts_with("HTTP/1.1 200"), "{text}");
@@ -44,10 +44,10 @@ fn silent_clients_keep_out_neither_a_scraper_nor_a_lock() {
     ended_well(&server.end(Signal::TERM));
 }
 
-/// Sends bytes, and returns the status of the answer, or `None` if the connection is closed without one.
+/// Sends bytes, and returns the status of the answer. Returns `None` if the connection is closed without an answer.
 fn status(at: &str, sent: &[u8]) -> Option<u16> {
     let mut stream = TcpStream::connect(at).unwrap();
-    // The server may have closed it before the end.
+    // Ignore an error, because the server may close the connection before it has read everything.
     let _ = stream.write_all(sent);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -86,7 +86,7 @@ fn bytes_that_are_no_request_are_refused_and_the_next_client_is_served() {
     ] {
         let status = status(&at, sent);
         let told = String::from_utf8_lossy(&sent[..sent.len().min(40)]);
-        // A client that still sends while the server closes may lose the answer.
+        // A client that still sends while the server closes the connection may lose the answer.
         assert!(
             status.is_none_or(|it| expected.contains(&it)),
             "{told}: {status:?}"

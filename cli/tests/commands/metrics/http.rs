@@ -32,7 +32,7 @@ pub(crate) fn answer(mut stream: TcpStream) -> Page {
     }
 }
 
-/// The samples of a page, by name with labels.
+/// The samples of a metrics page. The keys are their names with labels.
 #[derive(Debug)]
 pub(crate) struct Samples(BTreeMap<String, f64>);
 
@@ -78,7 +78,7 @@ pub(crate) fn promtool(text: &str) {
         .write_all(text.as_bytes())
         .unwrap();
     let output = child.wait_with_output().unwrap();
-    // The linter reports problems on stderr with a separate status.
+    // The linter reports problems on stderr, with an exit status of its own.
     assert!(output.status.success(), "{output:?}\n{text}");
     assert!(
         output.stdout.is_empty() && output.stderr.is_empty(),

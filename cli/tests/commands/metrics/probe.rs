@@ -1,4 +1,4 @@
-//! `lockkeeper health`, as in a container's health check.
+//! `lockkeeper health`, as used in a container's health check.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -67,7 +67,7 @@ fn an_answer_that_never_ends_or_is_no_http_is_no_health() {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
         let (mut strange, _) = listener.accept().unwrap();
-        // If it stayed unread, the connection would end with a reset.
+        // Read the request. If it stayed unread, the connection would end with a reset.
         let mut request = [0; 1_024];
         assert!(strange.read(&mut request).unwrap() > 0);
         strange

@@ -1,4 +1,4 @@
-//! The values of metrics right after the events that they count.
+//! The values of metrics immediately after the events that they count.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -27,7 +27,8 @@ fn sessions_connections_and_znodes_are_counted_as_they_come_and_go() {
     assert_eq!(before.at("lockkeeper_connections{transport=\"tcp\"}"), 0.0);
     block_on(async {
         let client = server.connect().await;
-        // The first client of a new store creates the znode with the store's id.
+        // Read the metrics after the first client has connected. This client creates the znode with the id of the new
+        // store.
         let session = client.session().await.unwrap();
         let before = Samples::read(&at);
         create(&client, "/a", CreateMode::Persistent).await.unwrap();
@@ -85,7 +86,7 @@ fn sessions_connections_and_znodes_are_counted_as_they_come_and_go() {
     ended_well(&server.end(Signal::TERM));
 }
 
-/// Percentiles need buckets. Refused requests are counted as well.
+/// Percentiles need the buckets of a histogram. Refused requests are also counted.
 #[test]
 fn every_request_is_in_the_histogram_of_durations() {
     let server = Server::start(&mut serve_metrics("memory"));
@@ -138,7 +139,7 @@ fn counts_locks(command: &mut Command) {
     assert_eq!(free.at(oldest), 0.0);
     block_on(async {
         let client = server.connect().await;
-        // On another thread, so that the waiter can continue.
+        // Read the metrics on another thread, so that the waiter can continue.
         let until = async |name: &'static str| {
             let at = at.clone();
             let read = tokio::task::spawn_blocking(move || until(&at, name, 1.0));
@@ -187,7 +188,7 @@ fn a_session_of_a_silent_client_is_counted_as_expired() {
     let server = Server::start(serve_metrics("memory").arg("--tick=100ms"));
     let at = metrics_of(&server);
     let mut stream = TcpStream::connect(server.address()).unwrap();
-    // A handshake: version, last zxid, timeout in ms, session, password, read-only.
+    // The fields of the handshake are version, last zxid, timeout in ms, session, password and read-only.
     let (timeout, length) = (200_u32.to_be_bytes(), 16_u32.to_be_bytes());
     let body = [&[0; 12][..], &timeout, &[0; 8], &length, &[0; 16], &[0]].concat();
     let length = (body.len() as u32).to_be_bytes();
@@ -289,7 +290,7 @@ fn refusals_are_counted_by_their_reason() {
             1.0
         );
 
-        // Three connections per address, two of which belong to the sessions.
+        // The server allows three connections per address, and the two sessions already use two of them.
         let third = TcpStream::connect(server.address()).unwrap();
         let mut fourth = TcpStream::connect(server.address()).unwrap();
         fourth.read_to_end(&mut Vec::new()).unwrap();
@@ -334,7 +335,7 @@ fn a_durable_write_is_a_sync_of_the_log() {
     let server = Server::start(&mut serve_metrics(data.to_str().unwrap()));
     let at = metrics_of(&server);
     let before = Samples::read(&at);
-    // Kept to the end, because closing its session would be another transaction at an unknown time.
+    // Keep the client until the end. Closing its session would cause another transaction at an unknown time.
     let client = block_on(async {
         let client = server.connect().await;
         put(&client, "/a", "kept").await;
@@ -392,7 +393,7 @@ fn the_process_is_the_servers() {
     let started = samples.at("process_start_time_seconds");
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now = now.unwrap().as_secs_f64();
-    // Allow a tenth of a second, because the system rounds to ticks.
+    // Allow a difference of a tenth of a second, because the system rounds times to ticks.
     assert!(
         started < now + 0.1 && started > now - 600.0,
         "{started}, {now}"

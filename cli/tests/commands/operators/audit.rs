@@ -26,7 +26,7 @@ fn start(place: &Place, more: &[&str]) -> Server {
     Server::start(command.args(log).args(more))
 }
 
-/// Creates and deletes a persistent znode, which writes records.
+/// Creates and deletes a persistent znode. Both changes write audit records.
 async fn churn(client: &Client, path: &str) {
     let path = path.parse().unwrap();
     let session = client.session().await.unwrap();
@@ -144,7 +144,7 @@ fn limit_files(pid: Pid, bytes: Option<u64>) {
     prlimit(Some(pid), Resource::Fsize, limit).unwrap();
 }
 
-/// The limit cuts a line in the middle, like a full disk.
+/// The limit on the file size cuts a line in the middle, as on a full disk.
 #[test]
 fn on_a_full_disk_the_server_goes_on_and_tells_what_is_missing() {
     let place = Place::new("");
@@ -181,7 +181,7 @@ fn on_a_full_disk_the_server_goes_on_and_tells_what_is_missing() {
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let whole: Vec<_> = whole.collect();
-    // One line was cut, and the next starts on a new line.
+    // One line was cut, and the line after it starts on a new line.
     assert_eq!(whole.len() + 1, text.lines().count(), "{text}");
     assert_eq!(of_event(&whole, "dropped")[0]["count"], 3, "{text}");
     let paths: Vec<_> = of_event(&whole, "delete")
@@ -191,7 +191,7 @@ fn on_a_full_disk_the_server_goes_on_and_tells_what_is_missing() {
     assert_eq!(paths, ["/before", "/after"]);
 }
 
-/// A server whose stdout is its audit log.
+/// A server that writes its audit log to stdout.
 struct Piped {
     child: ChildProcess,
     stdout: BufReader<ChildStdout>,
@@ -223,7 +223,7 @@ impl Piped {
     }
 }
 
-/// The pipe is full at 64 KiB, and the queue behind it at 2 MiB.
+/// The pipe is full at 64 KiB, and the queue of the audit log at 2 MiB.
 #[test]
 fn a_reader_that_does_not_read_stalls_no_client() {
     let mut piped = Piped::start();
@@ -253,7 +253,7 @@ fn a_reader_that_does_not_read_stalls_no_client() {
     assert_eq!(of_event(&lines, "delete").len() as u64 + dropped, 40);
 }
 
-/// Sends the handshake of a session, and an invalid proof of a user.
+/// Sends the handshake of a session, and then wrong credentials of a user.
 fn fail_to_authenticate(server: &Server) -> TcpStream {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     let framed = |body: Vec<u8>| [&(body.len() as u32).to_be_bytes()[..], &body].concat();

@@ -109,7 +109,7 @@ fn a_drain_is_undone() {
     ended_well(&server.end(Signal::TERM));
 }
 
-/// Regression test: the server must not keep each of their connections until the end of the drain.
+/// Regression test: the server must not keep the connection of each such client until the end of the drain.
 #[cfg(target_os = "linux")]
 #[test]
 fn clients_that_no_longer_wait_for_a_drain_leave_nothing_behind() {
@@ -183,7 +183,7 @@ fn an_empty_server_stops_at_once_and_the_answer_arrives() {
     );
 }
 
-/// ZooKeeper clients have a list of servers.
+/// A ZooKeeper client has a list of servers, and tries the next one when a server refuses a session.
 #[test]
 fn a_client_goes_to_the_next_server() {
     let (one, other) = (Place::new(MEMORY), Place::new(MEMORY));
@@ -197,7 +197,8 @@ fn a_client_goes_to_the_next_server() {
         assert_eq!(one.sessions().len(), 1);
         client.close().await.unwrap();
     });
-    // It ends with its last session. A signal after that would stop it immediately.
+    // The server ends with its last session. We send it no signal, because a signal during the drain would stop it
+    // immediately.
     ended_well(&draining.ended());
     ended_well(&open.end(Signal::TERM));
 }

@@ -1,4 +1,4 @@
-//! Reloads by SIGHUP, by `lockkeeper admin`, and of changed files.
+//! Reloads after SIGHUP, by `lockkeeper admin`, and after a change of files.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
@@ -89,7 +89,7 @@ fn a_wrong_file_is_refused_as_a_whole_with_its_line_and_cause() {
         with_joe[..with_joe.len() - 5].to_owned(),
         &format!("{path}:3:"),
     );
-    // Truncated at the end of a line, the file is valid but would admit everybody.
+    // This file was truncated at the end of a line. It is valid, but would admit every client.
     stays(
         "data = \"memory\"\nrequire-auth = true\n".into(),
         "no user is left",
@@ -105,7 +105,8 @@ fn a_wrong_file_is_refused_as_a_whole_with_its_line_and_cause() {
     ended_well(&server.end(Signal::TERM));
 }
 
-/// Edited in place, renamed into place, and replaced as in Kubernetes, with a link to a directory that is swapped.
+/// Files are edited in place, replaced by a rename, and replaced as in Kubernetes, where a link leads to another
+/// directory after the change.
 #[test]
 fn a_changed_file_is_noticed_however_it_was_replaced() {
     let users: Vec<_> = ["a", "b", "c", "d"].map(|user| digest(user, "x")).into();
@@ -133,7 +134,7 @@ fn a_changed_file_is_noticed_however_it_was_replaced() {
     ended_well(&server.end(Signal::TERM));
 }
 
-/// The configuration was read, but another server still has the store.
+/// The second server has read its configuration, but it waits because the first server still has the store open.
 #[test]
 fn a_file_that_changes_before_the_server_is_ready_is_noticed() {
     let place = Place::new(&config(&[digest("a", "x")]));
@@ -179,7 +180,7 @@ fn words_are_replaced_and_other_options_are_named() {
     assert_eq!(asked("isro"), "rw");
     assert!(asked("ruok").contains("not in the whitelist"));
     assert_eq!(success(&place.admin(&["word", "ruok"])), "imok\n");
-    // Each reload reports it until then.
+    // Until the restart, each reload reports that the option needs one.
     let told = success(&place.admin(&["reload"]));
     assert_eq!(told, "reloaded: a restart is needed for tick\n");
     ended_well(&server.end(Signal::TERM));
@@ -207,7 +208,7 @@ fn a_flood_of_signals_disturbs_no_client() {
     assert_eq!(of_event(&records(&place.at("audit")), "delete").len(), 300);
 }
 
-/// It waits for its store, which another server has open.
+/// The server waits for its store, which another server has open.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_signal_during_the_start_is_not_lost() {
@@ -235,7 +236,7 @@ fn a_signal_during_the_start_is_not_lost() {
     ended_well(&server.end(Signal::TERM));
 }
 
-/// Returns the server with this configuration, once it handles SIGHUP.
+/// Returns the process of the server with this configuration file, once it handles SIGHUP.
 #[cfg(target_os = "linux")]
 fn waiting_server(config: &Path) -> Option<rustix::process::Pid> {
     fs::read_dir("/proc").unwrap().find_map(|entry| {

@@ -79,7 +79,7 @@ fn the_lock_of_a_kicked_session_passes_on_and_its_holder_is_told() {
     );
 }
 
-/// A confirmed kick is on disk.
+/// When a kick is confirmed, it is on disk.
 #[test]
 fn a_kicked_session_does_not_come_back_after_a_kill() {
     let place = Place::new("");
@@ -122,7 +122,7 @@ fn a_disconnected_client_keeps_its_session() {
         let id = client.session().await.unwrap().id().to_string();
         let told = success(&place.admin(&["disconnect", &id]));
         assert_eq!(told, format!("the connection of {id} is closed\n"));
-        // Requests sent before the client has noticed are lost with the connection.
+        // Requests that the client sends before it notices the end of the connection are lost with the connection.
         let session = client.session().await.unwrap();
         while let Err(error) = session.exists(&"/".parse().unwrap()).await {
             assert!(matches!(error, Error::ConnectionLoss), "{error}");
@@ -158,7 +158,7 @@ fn the_socket_is_its_users_own_and_garbage_is_answered() {
         let mut stream = UnixStream::connect(place.at("admin")).unwrap();
         let _ = stream.write_all(garbage.as_bytes());
         let mut text = String::new();
-        // The connection is reset if some of it was unread.
+        // The server resets the connection if it has not read all of the request.
         if stream.read_to_string(&mut text).is_ok() {
             assert!(
                 text.starts_with("{\"error\":\"not a request of this version"),

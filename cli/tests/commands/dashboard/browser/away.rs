@@ -1,4 +1,4 @@
-//! A store or a dashboard that disappears while a user looks at it.
+//! A store or a dashboard that disappears while a user looks at the page.
 
 use super::*;
 

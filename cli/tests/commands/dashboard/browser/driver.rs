@@ -1,5 +1,5 @@
-//! A headless Chromium, driven over the pipe of its DevTools protocol. It needs no port and no other program, and the
-//! browser ends when this process does, for whatever reason.
+//! A headless Chromium, which we control over the pipe of its DevTools protocol. This needs no port and no other
+//! program. The browser ends when this process ends, for whatever reason.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -15,8 +15,8 @@ use super::super::super::support::TempFolder;
 /// Time after which a condition counts as failed.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Connects the browser's files 3 and 4 to the pipe, and removes its folder when it has ended, even if this process
-/// was killed. Ignores terminal interrupts, because the browser notices the end of the test.
+/// Connects the browser's files 3 and 4 to the pipe. Removes the browser's folder when the browser has ended, even if
+/// this process was killed. Ignores signals from the terminal, because the browser ends by itself when the test ends.
 const START: &str = r#"
 folder=$1; shift
 trap '' INT TERM HUP
@@ -27,18 +27,18 @@ rm -rf "$folder" "$folder.log"
 const OPTIONS: [&str; 15] = [
     "--headless=new",
     "--remote-debugging-pipe",
-    // Safe, because it only shows our own pages. root has no sandbox.
+    // Root has no sandbox. This is safe, because the browser shows only our own pages.
     "--no-sandbox",
     "--disable-dev-shm-usage",
     "--disable-gpu",
-    // No background traffic.
+    // Turn off traffic in the background.
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
     "--metrics-recording-only",
     "--no-first-run",
     "--no-default-browser-check",
-    // Tests run concurrently, in windows that cover each other.
+    // Do not slow down hidden windows, because tests run concurrently in windows that cover each other.
     "--disable-background-timer-throttling",
     "--disable-backgrounding-occluded-windows",
     "--disable-renderer-backgrounding",
@@ -65,7 +65,7 @@ fn browser() -> &'static Browser {
 
 impl Browser {
     fn start() -> Self {
-        // The shell removes it, because statics are never dropped.
+        // The shell removes this folder, because statics are never dropped.
         let folder = std::mem::ManuallyDrop::new(TempFolder::short());
         let mut command = Command::new("sh");
         command.args(["-c", START, "sh"]).arg(folder.path());
@@ -93,7 +93,7 @@ impl Browser {
         for message in messages {
             let mut message: Value = serde_json::from_slice(&message).unwrap();
             if message["method"] == "Page.javascriptDialogOpening" {
-                // Close it, because it would block the rest of the page. It is recorded nevertheless.
+                // Close the dialog, because it would block the rest of the page. The event is still recorded below.
                 let session = message["sessionId"].as_str();
                 drop(self.send(
                     session,
@@ -130,7 +130,7 @@ impl Browser {
         }
         let mut bytes = command.to_string().into_bytes();
         bytes.push(0);
-        // A browser that has ended does not answer, which the receiver notices.
+        // Ignore an error. If the browser has ended, the receiver of the answer notices this.
         let _ = self.commands.lock().unwrap().write_all(&bytes);
         answer
     }
@@ -152,12 +152,12 @@ impl Browser {
     }
 }
 
-/// A window with its own storage.
+/// A browser window with its own storage.
 pub(super) struct Window {
     session: String,
     context: String,
     events: Receiver<Value>,
-    /// The only origin to which it may send requests.
+    /// The only origin to which the window may send requests.
     origin: String,
 }
 
@@ -210,7 +210,7 @@ impl Window {
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});
         self.call("Emulation.setDeviceMetricsOverride", size);
         let scheme = json!({"name": "prefers-color-scheme", "value": scheme});
-        // Disables transitions, which would disturb measured colors.
+        // Turn off transitions, because they would disturb the measured colors.
         let motion = json!({"name": "prefers-reduced-motion", "value": "reduce"});
         self.call(
             "Emulation.setEmulatedMedia",
@@ -241,11 +241,11 @@ impl Window {
         self.try_evaluate(expression).expect(expression)
     }
 
-    /// Waits until an expression is true, and returns its value. Exceptions, for example for missing elements, count
-    /// as false.
+    /// Waits until an expression is true, and returns its value. An exception, for example because an element is
+    /// missing, counts as false.
     pub(super) fn until(&self, condition: &str) -> Value {
         let begin = Instant::now();
-        // The page itself retries a few times, which saves round trips.
+        // The page evaluates the expression several times per call, which saves round trips.
         let looks = format!(
             "(async () => {{
                 for (let looks = 0; looks < 20; looks++) {{
@@ -292,7 +292,7 @@ impl Window {
         self.until("document.body.dataset.link === 'live'");
     }
 
-    /// Presses a key, given as a character or a name in `KeyboardEvent.key`.
+    /// Presses a key. The key is a character or a name as in `KeyboardEvent.key`.
     pub(super) fn press(&self, key: &str) {
         let (code, text) = match key {
             "Enter" => (13, "\r"),
@@ -351,10 +351,11 @@ impl Window {
         }
     }
 
-    /// Checks the browser's log. No foreign script ran, no other host was contacted, the policy was not violated, and
-    /// the page's script had no error. Log lines that contain one of `expected` are ignored.
+    /// Checks the browser's log. It must show that no foreign script ran, no other host was contacted, the content
+    /// security policy was not violated, and the page's script had no error. Ignores log lines that contain one of
+    /// `expected`.
     pub(super) fn was_clean(&self, expected: &[&str]) {
-        // After this call, all earlier events have arrived.
+        // When this call returns, all earlier events have arrived.
         assert_eq!(self.evaluate("window.__hit === undefined"), true);
         let mut requests = 0;
         while let Ok(event) = self.events.try_recv() {

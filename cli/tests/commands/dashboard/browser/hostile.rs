@@ -11,7 +11,7 @@ const SCRIPTS: [&str; 6] = [
     "<a href=http://127.0.0.1:1/>&lt;b&gt;</a><iframe srcdoc=x>",
 ];
 
-/// Reverses the following text, hides, ends a line, or ends a C string.
+/// Characters that reverse the following text, are invisible, end a line, or end a C string.
 const INVISIBLE: &str = "a\u{202e}b\u{200b}c\u{0}d\n\u{1b}[31m\u{feff}\u{2066}\u{2028}";
 
 fn text_of(value: &str) -> String {
@@ -50,7 +50,7 @@ fn markup_in_names_labels_and_reasons_is_shown_as_text() {
         window.until(&found);
     }
     nothing_became_an_element(&window);
-    // A filter without matches is shown as well.
+    // A filter that matches no lock is also shown as text.
     window.press("/");
     window.write("<img src=y onerror=window.__hit=1>");
     window.until("!document.querySelector('#empty').hidden");
@@ -119,7 +119,7 @@ fn what_cannot_be_seen_is_written_out_and_what_is_long_does_not_widen_the_page()
     window.was_clean(&[]);
 }
 
-/// Entries that our clients would never write: every field has the wrong type or contains markup.
+/// Entries that our clients would never write. Every field has the wrong type or contains markup.
 #[test]
 fn entries_that_others_wrote_are_shown_as_text() {
     let store = StoreAt::served();

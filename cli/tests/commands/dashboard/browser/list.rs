@@ -25,12 +25,12 @@ on_stores! {
         window.until(&format!("document.querySelector({:?}).textContent.includes('night run')", of("holder")));
         assert_eq!(window.text(&of("lock")), "jobs/a");
         assert_eq!(window.text(&of("kind")), "mutex");
-        // Overdue is also stated in words, not only by a color.
+        // The row says in words that the holder is overdue, and does not only show it by a color.
         window.until(&format!("/^overdue \\d+s$|^overdue \\d+m \\d+s$/.test(document.querySelector({:?}).textContent)", of("state")));
         assert_eq!(window.evaluate(&format!("document.querySelector(\"tr[data-path='{path}']\").classList.contains('overdue')")), true);
         window.until_text("#locks tr[data-path='/locks/b'] .state", "held");
         assert_eq!(window.evaluate("document.querySelector(\"tr[data-path='/locks/b']\").classList.contains('overdue')"), false);
-        // The time advances without an update.
+        // The shown time advances without an update from the server.
         let held = window.text(&of("held"));
         assert!(held.ends_with('s'), "{held}");
         window.until(&format!("document.querySelector({:?}).textContent !== {held:?}", of("held")));
@@ -98,7 +98,7 @@ fn ten_thousand_locks_are_sorted_filtered_and_paged() {
     window.click("th[data-sort=name] button");
     shows("1–100 of 10,002", "b-wanted", "9902");
     sorted("name", "descending");
-    // Numbers are sorted in descending order first.
+    // At the first click, numbers are sorted in descending order.
     for (by, first) in [("overdue", "a-late"), ("waiters", "b-wanted")] {
         let header = format!("th[data-sort={by}] button");
         window.click(&header);
@@ -118,7 +118,7 @@ fn ten_thousand_locks_are_sorted_filtered_and_paged() {
     sorted("held", "ascending");
     window.until(&format!("/wanted/.test({ROWS}[0].dataset.path)"));
 
-    // Filters by a path and by a label.
+    // The filter searches paths and labels.
     window.click("th[data-sort=name] button");
     window.click("#filter");
     window.write("WANTED");

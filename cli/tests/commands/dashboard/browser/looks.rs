@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Name, label, host, expected hold in seconds, waiters.
+/// Name, label, host, expected hold in seconds, and number of waiters of each lock.
 const JOBS: [(&str, &str, &str, u64, usize); 21] = [
     ("backup/orders-db", "nightly backup", "db-02", 1, 0),
     (
@@ -41,8 +41,8 @@ const JOBS: [(&str, &str, &str, u64, usize); 21] = [
     ("terraform/staging", "apply 518 (ana)", "ci-05", 1200, 0),
 ];
 
-/// Finds the visible text with the lowest contrast ratio as defined by WCAG 2, over all backgrounds behind it.
-/// Disabled elements are exempt.
+/// Finds the visible text with the lowest contrast ratio. The ratio is defined by WCAG 2, and is computed against all
+/// backgrounds behind the text. Disabled elements are exempt.
 const WORST_CONTRAST: &str = r"(() => {
     const context = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
     const rgba = (color) => {
@@ -89,7 +89,7 @@ const WORST_CONTRAST: &str = r"(() => {
     return { ...worst, seen };
 })()";
 
-/// Many plausibly named locks, with metadata as programs on several machines would write it.
+/// Many locks with plausible names. Their metadata looks as if programs on several machines had written it.
 struct Scene {
     store: StoreAt,
     locks: Locks,

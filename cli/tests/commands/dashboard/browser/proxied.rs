@@ -1,4 +1,4 @@
-//! The page behind nginx, below a path.
+//! The page behind nginx, where it is served below a path.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -8,7 +8,7 @@ use testkit::{ChildProcess, free_address, with_death_signal};
 
 use super::*;
 
-/// nginx with its own configuration. Dropping it kills it.
+/// nginx with its own configuration. Dropping this kills nginx.
 struct Nginx {
     at: String,
     _process: ChildProcess,
@@ -16,8 +16,8 @@ struct Nginx {
 }
 
 impl Nginx {
-    /// Forwards `/locks/` to the dashboard with nginx's defaults, and `/own-host/locks/` with the browser's `Host`
-    /// header.
+    /// Starts an nginx that forwards `/locks/` to the dashboard with nginx's defaults. It also forwards
+    /// `/own-host/locks/`, with the `Host` header of the browser.
     fn before(dashboard: &Dashboard) -> Self {
         let folder = TempFolder::short();
         let at = free_address().to_string();
@@ -44,7 +44,7 @@ impl Nginx {
             .arg(folder.at("nginx.conf"));
         command.stdin(Stdio::null()).stderr(Stdio::piped());
         let mut process = ChildProcess::spawn(&mut command);
-        // nginx logs this once it listens.
+        // nginx logs this line once it listens.
         let log = BufReader::new(process.stderr.take().unwrap());
         let mut lines = log.lines().map_while(Result::ok);
         let said: Vec<_> = lines
@@ -72,12 +72,13 @@ fn the_page_works_behind_nginx_below_a_path() {
     let held = locks.hold("a", labelled("first"));
     let dashboard = Dashboard::start(&store, &["--allow-revoke"]);
     let nginx = Nginx::before(&dashboard);
-    // By default nginx buffers a stream up to 4 KiB, and these events are smaller than 1 KiB.
+    // By default, nginx buffers up to 4 KiB of a stream. These events are smaller than 1 KiB, so they must arrive
+    // unbuffered.
     let mut queue = Events::of(&nginx.at, "/locks/api/lock?path=%2Flocks%2Fa");
     queue.until("lock", |it| it["exists"] == true);
 
     let page = |path: &str| format!("http://{}{path}#token={}", nginx.at, dashboard.token());
-    // nginx adds the slash.
+    // nginx adds the missing slash at the end.
     let window = Window::open(&page("/locks"));
     window.until_text("#locks tbody a.lock", "a");
     window.until_live();

@@ -58,7 +58,7 @@ on_stores! {
         }
         let backtrace = window.text("#queue li.holder .backtrace pre");
         assert!(backtrace.contains("dashboard"), "{backtrace}");
-        // It is collapsed by default.
+        // The backtrace is collapsed by default.
         let is_open = "document.querySelector('#queue li.holder details').open";
         assert_eq!(window.evaluate(is_open), false);
         window.click("#queue li.holder details summary");

@@ -1,4 +1,4 @@
-//! Revocations with the dialog.
+//! Revocations with the dialog of the page.
 
 use lockkeeper::LostReason;
 
@@ -32,7 +32,7 @@ on_stores! {
         window.press("Enter");
         window.until("document.querySelector('#lock-path').textContent === 'job-2' && document.querySelector('#queue li.holder')");
 
-        // Ask first. The holder sees the reason, and keeps the lock.
+        // First, ask for the lock. The holder sees the reason, and keeps the lock.
         window.press("r");
         window.until(IS_OPEN);
         assert!(window.text("#revoke-who").contains("stuck"));
@@ -46,7 +46,7 @@ on_stores! {
         assert!(first.guard.is_held());
         window.until("/asked to release/.test(document.querySelector('#queue li.holder').textContent)");
 
-        // Esc closes only the dialog.
+        // The Escape key closes only the dialog.
         window.press("r");
         window.until(IS_OPEN);
         window.press("Escape");
@@ -76,7 +76,7 @@ fn a_refused_revocation_says_why() {
     let first = locks.hold("a", labelled("first"));
     let second = locks.wait("a", labelled("second"));
     let dashboard = Dashboard::start(&store, &["--allow-revoke"]);
-    // Without the token in the URL, as from a bookmark.
+    // Open the page without the token in the URL, as a bookmark may do.
     let window = Window::open(&page_of(&dashboard, "a"));
     window.until_text("#queue li.waiter .label", "second");
     let error = |text: &str| {
@@ -94,14 +94,14 @@ fn a_refused_revocation_says_why() {
     assert_eq!(window.evaluate(IS_OPEN), true);
     assert!(first.guard.is_held());
 
-    // The lock changes hands while the dialog is open.
+    // Another client is granted the lock while the dialog is open.
     window.click("#revoke-token");
     window.write(dashboard.token());
     first.release();
     let second = second.held();
     window.until_text("#queue li.holder .label", "second");
     error("left");
-    // The dialog cannot be confirmed, because it does not concern the new holder.
+    // The dialog cannot be confirmed any more, because it is not about the new holder.
     assert_eq!(
         window.evaluate("document.querySelector('#revoke-confirm').disabled"),
         true
@@ -126,7 +126,7 @@ fn a_holder_that_left_unseen_is_not_mistaken_for_the_next() {
     window.press("r");
     window.until(IS_OPEN);
     window.click("#revoke-force");
-    // Delay the request, so that the dialog's data is outdated when it arrives.
+    // Delay the request, so that the data of the dialog is outdated when the request arrives.
     window.evaluate("(() => { const real = window.fetch; window.fetch = async (...all) => { await new Promise((resolve) => { window.__go = resolve; }); return real(...all); }; })()");
     window.click("#revoke-confirm");
     window.until("window.__go");
@@ -134,7 +134,7 @@ fn a_holder_that_left_unseen_is_not_mistaken_for_the_next() {
     let second = second.held();
     window.evaluate("window.__go()");
     window.until("!document.querySelector('#revoke-error').hidden && document.querySelector('#revoke-error').textContent.length > 10");
-    // Later updates of the lock do not replace the answer.
+    // Later updates of the lock must not replace the answer in the dialog.
     let _third = locks.wait("a", labelled("third"));
     window.until_text("#queue li.waiter .label", "third");
     let said = window.text("#revoke-error");
