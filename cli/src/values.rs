@@ -38,7 +38,7 @@ pub(crate) fn busy_poll(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Formats a duration in the largest unit (m, s or ms) of which it is a whole multiple.
+/// Formats a duration as a whole number of minutes, seconds or milliseconds, in the largest unit that is exact.
 pub(crate) fn shown(duration: Duration) -> String {
     let ms = duration.as_millis();
     match ms {
