@@ -1,4 +1,5 @@
-//! An inspection as JSON. 64-bit numbers are strings because many JSON readers store numbers as doubles.
+//! An inspection of a data directory as JSON. 64-bit numbers are written as strings, because many JSON readers store
+//! numbers as doubles.
 
 use lockkeeper_store::disk::{
     Inspection, Problem, SegmentInfo, SessionInfo, SnapshotInfo, Subtree,

@@ -1,4 +1,4 @@
-//! Tests of the parts without I/O.
+//! Tests of the parts of the dashboard that do no I/O.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ fn board(locks: impl IntoIterator<Item = LockInfo>) -> (Board, Instant) {
     (board, now)
 }
 
-/// a is held longest, b has the most waiters, then c and d.
+/// Returns a board with four locks. Lock a is held longest, then c, b and d. Lock b has the most waiters, then c.
 fn four() -> (Board, Instant) {
     board([
         lock("a", 1, 100, 0),
@@ -72,7 +72,7 @@ fn every_order_is_kept_through_changes() {
             ["bcad", "dacb"]
         ]
     );
-    // b becomes free, d gets waiters, e is the oldest and has no metadata.
+    // Lock b becomes free, and lock d gets waiters. The new lock e is held longest and has no metadata.
     let mut e = lock("e", 5, 1_000, 0);
     e.holders[0].metadata = None;
     news(&mut board, NOW_MS, &[lock("d", 4, 1, 9), e], &["b", "none"]);
@@ -88,7 +88,7 @@ fn every_order_is_kept_through_changes() {
     let window = seen(&board, "");
     let figures = ["locks", "matching", "held", "waiters", "overdue"];
     assert_eq!(figures.map(|it| &window[it]), [4, 4, 4, 10, 2]);
-    // A complete reading replaces everything.
+    // A change with all locks replaces the whole board.
     let change = change([lock("z", 9, 1, 2)], &[]);
     board.apply(News::Locks { change, all: true }, NOW_MS, Instant::now());
     let window = seen(&board, "");
@@ -100,7 +100,7 @@ fn every_order_is_kept_through_changes() {
 fn a_lock_becomes_overdue_as_time_passes() {
     let (board, _) = four();
     let overdue = |now_ms| board.window(&cursor(""), now_ms).json(now_ms)["overdue"].clone();
-    // b has held for 10 s of its 30 s.
+    // Lock b has been held for 10 s of the expected 30 s.
     assert_eq!(
         (overdue(NOW_MS), overdue(NOW_MS + 19_999)),
         (2.into(), 2.into())
@@ -127,7 +127,7 @@ fn windows_differ_only_if_what_is_shown_does() {
         board.window(&first, NOW_MS + 20_000),
         "overdue by then"
     );
-    // Outside the window, with the same totals.
+    // This lock is outside the window, and its change leaves the totals as they were.
     news(&mut board, NOW_MS, &[lock("d", 5, 1, 0)], &[]);
     assert_eq!(before, board.window(&first, NOW_MS));
     news(&mut board, NOW_MS, &[lock("a", 6, 100, 0)], &[]);
@@ -184,7 +184,7 @@ fn texts_of_others_have_a_limit_and_the_list_of_all() {
     assert_eq!(window["complete"], false);
     let kept = window["locks"].as_u64().unwrap();
     assert!((10..100).contains(&kept), "{kept}");
-    // Freed locks make room.
+    // When locks are freed, a new lock fits into the board.
     let freed: Vec<_> = (0..1_000).map(|number| format!("l{number}")).collect();
     let freed: Vec<_> = freed.iter().map(String::as_str).collect();
     news(&mut board, NOW_MS, &[lock("new", 1, 1, 0)], &freed);
@@ -283,7 +283,7 @@ fn hand_overs_are_counted_from_holder_to_holder() {
         handovers.add(now_ms, 0);
         board.handovers.since(None).unwrap().1.iter().sum::<u32>()
     };
-    // A complete reading after a connection loss counts no hand-overs.
+    // When all locks are read after a connection loss, the board counts no hand-overs.
     let all = change([lock("a", 9, 1, 0)], &[]);
     board.apply(
         News::Locks {
@@ -314,7 +314,7 @@ fn hand_overs_are_kept_by_the_second() {
     handovers.advance(9_000);
     assert_eq!(handovers.since(Some(5)), Some((9, vec![2, 3, 0, 0])));
     assert_eq!(handovers.since(Some(8)), Some((9, vec![0])));
-    // The machine was suspended for a year, then the clock was set back.
+    // The machine was suspended for a year, and then the clock was set back.
     handovers.advance(9_000 + 31_536_000_000);
     assert_eq!(handovers.since(None).unwrap().1, vec![0; SECONDS]);
     handovers.add(20_000, 7);
@@ -443,7 +443,7 @@ fn access_is_by_host_site_leave_and_token() {
             "{aim:?} {headers:?}"
         );
     }
-    // Without a configured token no request is authorized.
+    // If no token is configured, no request is authorized.
     let none = Access {
         token: None,
         ..access(true, true)

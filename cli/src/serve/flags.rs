@@ -1,5 +1,5 @@
-//! The options of `lockkeeper serve`. The configuration file accepts each under the same name. The help texts are
-//! mirrored in docs/server-reference.md.
+//! The options of `lockkeeper serve`. The configuration file accepts each option under the same name.
+//! docs/server-reference.md repeats the help texts.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
