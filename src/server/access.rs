@@ -28,7 +28,7 @@ use crate::wire::admin::Whitelist;
 /// let access = AccessOptions::new()
 ///     .user("orders:RNaA5vGj6VI4/HDC9/IRG5UrexI=")?
 ///     .four_letter_words("srvr,ruok")?;
-/// Disconnects all clients that have proved an identity other than `orders`. They cannot authenticate again.
+/// // Disconnects all clients that have proved an identity other than `orders`. They cannot authenticate again.
 /// server.reload_access(access);
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
