@@ -19,8 +19,13 @@ impl fmt::Display for Salvage {
         }
         let damage = self.loss.as_ref().map(|loss| &loss.damage);
         let harmless = |problem: &&super::Problem| Some(*problem) != damage;
+        // With a loss, this may be the file whose content is lost.
+        let damaged = match damage {
+            Some(_) => "DAMAGED",
+            None => "DAMAGED, and not needed",
+        };
         for problem in self.problems.iter().filter(harmless) {
-            write!(f, "\nDAMAGED, and not needed: {problem}")?;
+            write!(f, "\n{damaged}: {problem}")?;
         }
         match &self.loss {
             Some(loss) => write!(f, "\n{loss}")?,
