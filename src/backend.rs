@@ -1,4 +1,4 @@
-//! [`Backend`], the interface through which a session reaches its embedded or remote store, and [`SessionStatus`].
+//! [`Backend`], the interface between a session and its embedded or remote store, and [`SessionStatus`].
 
 mod cleanup;
 mod lease;
@@ -88,7 +88,7 @@ pub trait LocalQueues {
     /// sent instead.
     fn leave(&self, entry: EntryKey, reason: DeleteReason) -> bool;
 
-    /// Disarms the watch by which an entry waits for its turn.
+    /// Disarms the watch of an entry that waits for its turn.
     fn cancel_watch(&self, turn: &PredecessorWatch);
 
     /// Returns true if an entry exists. A result of false may be wrong. Send [`Request::Exists`] to be certain.

@@ -244,8 +244,7 @@ impl Core {
         self.reap(now, effects);
     }
 
-    /// Returns the time at which [`tick`](Self::tick) is due next. Calls `now` only if this call starts the reaper's
-    /// timer.
+    /// Returns the next due time of [`tick`](Self::tick). Calls `now` only if this call starts the reaper's timer.
     pub(crate) fn next_deadline(
         &mut self,
         now: impl FnOnce() -> BootInstant,

@@ -187,7 +187,7 @@ async fn interrupted(signals: &mut Signals) -> Failure {
 /// Signals within this time count as a single signal, because `timeout` signals both the process and its group.
 const SAME_SIGNAL: Duration = Duration::from_secs(1);
 
-/// Waits for a second signal, with which the user aborts the clean-up.
+/// Waits for the user's second signal, which aborts the clean-up.
 async fn interrupted_again(signals: &mut Signals) -> Failure {
     let first = Instant::now();
     loop {

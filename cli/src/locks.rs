@@ -146,7 +146,7 @@ pub(crate) fn described(entry: &QueueEntry) -> String {
     parts.join(", ")
 }
 
-/// Returns the label of an entry. If it has none, returns the data with which it campaigns in an election.
+/// Returns the label of an entry. If it has none, returns its data as a candidate in an election.
 fn label(entry: &QueueEntry) -> Option<&str> {
     let metadata = entry.metadata.as_ref()?;
     metadata.label.as_deref().or_else(|| leader_data(metadata))

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use crate::locks::names::escaped_lines;
 
-/// Prints to stdout. Ignores a closed pipe, on which `println!` would panic.
+/// Prints to stdout. Ignores a closed pipe, where `println!` would panic.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     print_to(io::stdout().lock(), text)
 }
@@ -25,7 +25,7 @@ pub(crate) fn print_to(mut out: impl Write, text: &str) -> io::Result<()> {
     }
 }
 
-/// Prints to stderr. Ignores a closed pipe, on which `eprintln!` would panic.
+/// Prints to stderr. Ignores a closed pipe, where `eprintln!` would panic.
 pub(crate) fn print_error(error: impl Display) {
     // The message may contain a name chosen by another client.
     let error = escaped_lines(&error.to_string());

@@ -335,7 +335,7 @@ impl Life<'_> {
 
 const ADMIN_MODE: u32 = 0o600;
 
-/// Time at which a draining server stops even if clients are left. `None` without a limit.
+/// A draining server stops at this time even if clients are left. `None` without a limit.
 #[derive(Default)]
 struct DrainLimit(Option<Instant>);
 

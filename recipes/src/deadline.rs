@@ -37,7 +37,7 @@ impl CallDeadline {
         }
     }
 
-    /// Runs `work`, which calls for `lock`, until the deadline. `queue` is the queue in which the call waits.
+    /// Runs `work`, which calls for `lock`, until the deadline. The call waits in `queue`.
     pub(crate) async fn run<T>(
         &self,
         lock: &ZnodePath,
@@ -108,7 +108,7 @@ pub(crate) struct Progress(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Number of contenders ahead, as last read, for each queue in which the call waits.
+    /// Number of contenders ahead, as last read, for each queue of the call.
     ahead: Mutex<Vec<(ZnodePath, usize)>>,
     is_over: AtomicBool,
     blocked: Notify,

@@ -34,10 +34,10 @@ const DATA: &str = "data";
 
 /// An election among all programs that name the same path of the same store.
 ///
-/// It is fair. Candidates lead in the order in which their znodes were created, even across reconnections, and each
-/// candidate watches only its predecessor. Each term has an [`epoch`](Leadership::epoch), which is the fencing token of
-/// the leader and grows with every term. A resource that checks the epoch is safe from a leader that has not noticed
-/// its loss yet (see [`FencingGate`](crate::FencingGate)).
+/// It is fair. Candidates lead in the order of their znodes' creation, even across reconnections, and each candidate
+/// watches only its predecessor. Each term has an [`epoch`](Leadership::epoch), which is the fencing token of the
+/// leader and grows with every term. A resource that checks the epoch is safe from a leader that has not noticed its
+/// loss yet (see [`FencingGate`](crate::FencingGate)).
 ///
 /// The znode names are compatible with Curator's `LeaderLatch`, which can use the same path.
 ///

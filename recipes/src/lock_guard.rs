@@ -125,7 +125,7 @@ mod sealed {
     }
 }
 
-/// Implements the trait with the inherent methods of `$core`, the type to which a reference to the guard coerces.
+/// Implements the trait with the inherent methods of `$core`. A reference to the guard coerces to that type.
 macro_rules! lock_guards {
     ($($name:ty: $core:ident, $guards:path;)*) => {$(
         impl sealed::Guards for $name {

@@ -17,8 +17,8 @@ use crate::queue_lock::QueueLock;
 
 /// A mutex among all programs that name the same path of the same store.
 ///
-/// It is fair: locks are granted in the order in which the contenders' znodes were created. Each contender watches only
-/// its predecessor, so a release wakes only one contender. After the session has expired, the next `lock` opens a new
+/// It is fair: contenders get the lock in the order of their znodes' creation. Each contender watches only its
+/// predecessor, so a release wakes only one contender. After the session has expired, the next `lock` opens a new
 /// session. Clones are the same mutex.
 ///
 /// It is not reentrant: a second `lock` waits for the first (see [`ReentrantMutex`](crate::ReentrantMutex)). If a wait

@@ -238,7 +238,7 @@ impl std::fmt::Display for LockKind {
     }
 }
 
-/// Returns the recipe to which a queue with these contenders belongs. If the names do not show it, this is a mutex.
+/// Returns the recipe of a queue with these contenders, or a mutex if the names do not show the recipe.
 pub(crate) fn recipe_of<'a>(contenders: impl IntoIterator<Item = &'a str>) -> LockKind {
     let mut kinds = contenders.into_iter().filter_map(|name| {
         let form = form_of(entry_stem(name)?.1)?;

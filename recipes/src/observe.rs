@@ -240,7 +240,7 @@ pub fn observe(client: &Client, path: impl IntoLockPath) -> Result<Snapshots, Er
     Ok(Snapshots(snapshots))
 }
 
-/// Waits for a watch event, or for a new connection, on which the watch may be missing.
+/// Waits for a watch event, or for a new connection, where the watch may be missing.
 pub(crate) struct Change {
     session: Session,
     connection: u64,

@@ -48,7 +48,7 @@ impl LockPath {
         Self(child.expect("an encoded name is one valid part of a path"))
     }
 
-    /// Returns the text for which [`key`](Self::key) returns this child, or `None` if no text has this key.
+    /// Returns the text whose [`key`](Self::key) is this child, or `None` if no text has this key.
     ///
     /// ```
     /// use lockkeeper::LockPath;

@@ -180,7 +180,7 @@ fn hold_span(session: &Session, held: &Grant, kind: Kind, data: &EntryData) -> S
     )
 }
 
-/// Returns the lock to which a queue belongs. The queues of a semaphore are below its own znode.
+/// Returns the lock of a queue. The queues of a semaphore are below its own znode.
 fn lock_of(queue: Option<ZnodePath>, kind: Kind) -> Option<ZnodePath> {
     match kind {
         Kind::Acquirer | Kind::Lease => queue?.parent(),

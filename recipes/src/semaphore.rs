@@ -35,9 +35,9 @@ use crate::synced::read_synced;
 
 /// A number of permits, shared by all programs that name the same path of the same store.
 ///
-/// It is fair. Requests are granted in the order in which they joined the queue, and each request gets all its permits
-/// at the same moment. So small requests cannot starve a large one ahead of them, and two large requests cannot
-/// deadlock while each holds a part of the permits. If a holder dies, its permits become free when its session ends.
+/// It is fair. Requests are granted in the order of the queue, and each request gets all its permits at the same
+/// moment. So small requests cannot starve a large one ahead of them, and two large requests cannot deadlock while each
+/// holds a part of the permits. If a holder dies, its permits become free when its session ends.
 ///
 /// The number of permits is stored, and is the same for every client. [`set_permits`](Self::set_permits) changes it
 /// while others hold and wait. Lowering it revokes nothing, so more permits than the new number may be held until

@@ -12,8 +12,8 @@ use super::status::SessionStatus;
 use crate::model::protocol::PendingProof;
 use crate::runtime::clock::BootInstant;
 
-/// Fraction of the timeout (1/10) by which a lease ends before the server may expire the session. A server may postpone
-/// the expiry after a stall (rule 14) but never expires a session earlier, so the lease always ends first.
+/// A lease ends this fraction of the timeout (1/10) before the server may expire the session. A server may postpone the
+/// expiry after a stall (rule 14) but never expires a session earlier, so the lease always ends first.
 const MARGIN: u32 = 10;
 
 /// Fraction of the timeout (1/5) that must be left in the lease when a lock is granted, so that the lock is not lost
@@ -24,7 +24,7 @@ const GRANT: u32 = 5;
 /// lease (9/10 of the timeout) still has more left than the fifth that a grant needs.
 const BEATS: u32 = 3;
 
-/// Number of timeouts for which a session keeps its lease fresh after its last use. A program that locks now and then
+/// A session keeps its lease fresh for this number of timeouts after its last use. A program that locks now and then
 /// does not have to wait for a proof before each lock, and an idle program stops writing to its ensemble.
 const IDLE: u32 = 10;
 
@@ -37,9 +37,8 @@ const MAX_TOUCHES: usize = 2 * GRAIN as usize;
 /// A session's lease at the time when a lock was taken. It ends when the session ends, or as soon as the session's last
 /// proof of life is too old, even if a newer proof follows.
 ///
-/// A lock remembers the lease under which it was granted. During a gap in the session's proofs, another session may
-/// have held the lock. So a lease that has ended stays ended even if the session survives. The session then hands out a
-/// new lease.
+/// A lock remembers the lease of its grant. During a gap in the session's proofs, another session may have held the
+/// lock. So a lease that has ended stays ended even if the session survives. The session then hands out a new lease.
 #[derive(Clone)]
 pub struct Lease {
     status: Arc<SessionStatus>,

@@ -200,7 +200,7 @@ impl ConnectOptions {
         self.connect_timeout
     }
 
-    /// Returns the schemes and secrets added with [`auth`](Self::auth), in the order in which they were added.
+    /// Returns the schemes and secrets added with [`auth`](Self::auth), in the order of the calls.
     pub fn get_auth(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let auth = self.auth.iter();
         auth.map(|(scheme, secret)| (scheme.as_str(), secret.as_slice()))

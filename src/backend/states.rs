@@ -38,8 +38,8 @@ impl States {
 
     /// Sets the state, calls `publish`, and wakes the readers. A final state is never overwritten.
     pub(super) fn set(&self, state: SessionState, publish: impl FnOnce()) {
-        // `publish` runs under the channel's lock, before any reader is woken. So concurrent writers publish in the
-        // order in which they set the state, and a woken reader finds the published state.
+        // `publish` runs under the channel's lock, before any reader is woken. So concurrent writers set and publish
+        // states in the same order, and a woken reader finds the published state.
         self.0.modify_if(|latest| {
             if latest.state.is_final() || latest.state == state {
                 return None;

@@ -319,11 +319,10 @@ impl SessionStatus {
     /// Returns the end of the session's lease. Until that time, no other session can hold what this session holds.
     /// `None` if the session has no timeout and holds everything until it ends.
     ///
-    /// The lease ends nine tenths of the timeout after the time at which the newest proven request was sent. At a
-    /// single server, any answer proves that the session was alive. In an ensemble, only the answer to a committed
-    /// write proves anything. It proves an earlier write of the same connection. That earlier write must have been
-    /// answered at least a [tick](Self::tick), or a quarter of the timeout if that is shorter, before the later write
-    /// was sent.
+    /// The lease ends nine tenths of the timeout after the newest proven request was sent. At a single server, any
+    /// answer proves that the session was alive. In an ensemble, only the answer to a committed write proves anything.
+    /// It proves an earlier write of the same connection. That earlier write must have been answered at least a
+    /// [tick](Self::tick), or a quarter of the timeout if that is shorter, before the later write was sent.
     ///
     /// The lease is not extended while the timeout negotiated by a new connection is unknown. A shorter timeout
     /// shortens it.

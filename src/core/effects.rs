@@ -5,7 +5,7 @@ use super::tree::Waiter;
 use super::watches::{Fired, WatchKey};
 use crate::model::types::SessionId;
 
-/// Effects of calls to the core. Each list is in the order in which the effects occurred. The caller takes them out.
+/// Effects of calls to the core. Each list is in the order of occurrence. The caller takes them out.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     /// Events of watches. They are sent before the reply (invariant 3).

@@ -30,7 +30,7 @@ pub(super) struct Overdue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Expire,
-    /// The deadline moves by the time for which the store was late.
+    /// The deadline moves by the lateness of the store.
     Postpone {
         until: BootInstant,
     },

@@ -161,8 +161,8 @@ impl Core {
         known.is_some_and(|known| known.is_of(of) && known.is_unproven)
     }
 
-    /// Moves a session to another connection (rule 12). The new timeout never exceeds the timeout with which the
-    /// session was opened. From now on the store refuses the old connection, whose watches are dropped.
+    /// Moves a session to another connection (rule 12). The new timeout never exceeds the session's first timeout. From
+    /// now on the store refuses the old connection, whose watches are dropped.
     ///
     /// # Errors
     /// Returns the reason why the session cannot be moved. The server must answer all reasons in the same way, so that

@@ -202,7 +202,7 @@ mod tests {
             ("_c_x-__WRIT__0000000001", false),
             ("_c_x-lock-0000000001", false),
             ("R", false),
-            // The letter `R`, for which the code searches first, also precedes the marker here, once and twice.
+            // The code first searches for the letter `R`. Here `R` also precedes the marker, once and twice.
             ("R-__READ__0000000001", true),
             ("RR-__READ__0000000001", true),
             ("RR-__WRIT__0000000001", false),

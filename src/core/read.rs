@@ -124,7 +124,7 @@ impl Core {
         }
     }
 
-    /// Checks at most `most` znodes. Returns the znode at which the search continues, or `NIL` at the end.
+    /// Checks at most `most` znodes. Returns the znode where the search continues, or `NIL` at the end.
     fn search(
         &self,
         mut from: u32,

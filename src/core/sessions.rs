@@ -67,7 +67,7 @@ pub(super) struct Session {
     pub(super) last_event: u64,
     /// Ephemeral znodes in order of creation.
     pub(super) ephemerals: List,
-    /// Ephemeral znode at which the session's search continues, or `NIL`.
+    /// Ephemeral znode where the session's search continues, or `NIL`.
     pub(super) search: u32,
     pub(super) watches: List,
     pub(super) watch_count: usize,

@@ -512,8 +512,8 @@ impl Tree {
         self.node_mut(parent).family = Some(family);
     }
 
-    /// Records the time at which an entry ceased to be blocked. The znode then also shows that its blockers are gone,
-    /// so replies that show the znode wait for their deletes.
+    /// Records when an entry ceased to be blocked. The znode then also shows that its blockers are gone, so replies
+    /// that show the znode wait for their deletes.
     pub(super) fn grant(&mut self, index: u32, unix_ms: i64) {
         let node = self.node(index);
         if node.granted_ms != Node::NOT_KNOWN {

@@ -377,8 +377,8 @@ impl Watches {
         list.push_back(&mut self.slab, |watch| &mut watch.at_spot, index);
     }
 
-    /// Finds the watches that a session of another process has on a path, of the kinds for which `wants` returns true.
-    /// Runs in O(1).
+    /// Finds the watches that a session of another process has on a path, if `wants` returns true for their kind. Runs
+    /// in O(1).
     #[cfg(any(test, feature = "server"))]
     pub(super) fn of_session_on(
         &self,

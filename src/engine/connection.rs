@@ -1,8 +1,8 @@
 //! [`Connection`]: a session of another process over one of its connections.
 //!
 //! A turn takes the store's lock once, and carries out as many requests as its budget of work and the log's room allow.
-//! Still under that lock, it puts the answers in the session's [`Outbox`]. So answers and events are in the outbox in
-//! the order in which they happened (invariant 13).
+//! Still under that lock, it puts the answers in the session's [`Outbox`]. So the outbox keeps answers and events in
+//! the order of occurrence (invariant 13).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -207,9 +207,9 @@ impl Connection {
 
     /// Carries out requests in order, and puts their answers in the outbox in the same order.
     ///
-    /// Stops before a request for which the log has no room ([`poll_room`](Self::poll_room) then waits for room), when
-    /// too many bytes of answers wait, and at the end of the turn. Returns the number of requests carried out. Each
-    /// piece of a divided request counts as one.
+    /// Stops if the log has no room for the next request ([`poll_room`](Self::poll_room) then waits for room), when too
+    /// many bytes of answers wait, and at the end of the turn. Returns the number of requests carried out. Each piece
+    /// of a divided request counts as one.
     pub(crate) fn submit(&self, asks: &mut VecDeque<SessionRequest>) -> usize {
         let mut waiting = self.outbox.waiting_bytes();
         if waiting > MAX_WAITING_BYTES {

@@ -1,4 +1,4 @@
-//! [`Durable`]: the store's side of its log, and the path by which a write becomes durable.
+//! [`Durable`]: the store's side of its log, and the steps that make a write durable.
 //!
 //! No reply and no event leaves before the log has the transactions that it shows (invariant 2). A write takes five
 //! steps. [`State`](super::state::State) performs the first four under the store's lock:
@@ -44,8 +44,8 @@ use crate::runtime::future::BoxFuture;
 /// The store's side of its log.
 pub(super) struct Durable {
     queue: Arc<WriteQueue>,
-    /// The last transaction of the last core call, which its replies and events show. 0 if that call left no
-    /// transaction for which answers wait.
+    /// The last transaction of the last core call, which its replies and events show. 0 if no answers wait for a
+    /// transaction of that call.
     visible_zxid: Zxid,
     /// The last epoch that the log has reserved, or whose reservation is in its queue.
     reserved: u32,
@@ -65,8 +65,7 @@ pub(super) struct Timeouts {
     /// True if everything acknowledged to a session of another process was in the log first, so that a restart can
     /// continue these sessions.
     pub(super) are_sessions_kept: bool,
-    /// Time before which no session is opened, because clients may still believe in sessions that the restart has
-    /// ended.
+    /// No session is opened before this time, because clients may still believe in sessions that the restart has ended.
     pub(super) pause_until: Option<BootInstant>,
 }
 

@@ -231,7 +231,7 @@ pub(super) fn read(
     Ok((engine, opened.parts, opened.epochs))
 }
 
-/// Fraction of the timeout (1/100) by which a pause is longer, because clients' clocks may be slower than ours.
+/// A pause exceeds the timeout by this fraction (1/100), because clients' clocks may be slower than ours.
 const DRIFT: u32 = 100;
 
 /// Returns the end of the pause that is needed because the restart has ended sessions, and logs the reason. `None` if

@@ -286,7 +286,7 @@ impl Drop for Outbox {
     }
 }
 
-/// Number of items for which an idle outbox keeps its memory.
+/// An idle outbox keeps its memory for this number of items.
 const MAX_KEPT_ITEMS: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

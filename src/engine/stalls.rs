@@ -14,7 +14,7 @@ use crate::runtime::histogram::Histogram;
 /// Interval of the beat. If a stall starts between two beats, only the time after the second beat was due counts.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// Lateness up to which a beat does not count as a stall, because timers on a busy machine are this late.
+/// A beat that is late by less than this is not a stall, because timers on a busy machine are this late.
 const SLACK: Duration = Duration::from_millis(50);
 
 /// Measures how late a periodic beat takes the store's lock. The beat is late if the process was stopped, if the
@@ -25,8 +25,8 @@ const SLACK: Duration = Duration::from_millis(50);
 /// stopped sending signs of life, as if it had been running.
 #[derive(Debug)]
 pub(super) struct StallMeter {
-    /// Time at which the next beat is due. If that beat is already late and a part of its lateness was counted, the
-    /// time up to which it was counted.
+    /// Due time of the next beat. If that beat is already late and a part of its lateness was counted, the end of the
+    /// counted part.
     due: BootInstant,
     pub(super) counted: Histogram<{ STALL_BOUNDS_NS.len() }>,
 }
@@ -115,5 +115,5 @@ async fn beat(engine: Weak<Engine>, clock: Clock) {
     }
 }
 
-/// Shortest stall for which a warning is logged.
+/// Shortest stall that is logged as a warning.
 const LEAST_REPORTED: Duration = Duration::from_secs(1);

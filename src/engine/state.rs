@@ -49,7 +49,7 @@ pub(super) struct Wakeups {
     pub(super) alarm: Option<BootInstant>,
 }
 
-/// Number of events for which the buffer keeps its memory between calls. One transaction may fire a million events.
+/// The buffer keeps its memory for this number of events between calls. One transaction may fire a million events.
 const MAX_KEPT_EVENTS: usize = 1 << 10;
 
 impl State {

@@ -36,7 +36,7 @@ type OnFailure = Box<dyn Fn(&Error) + Send + Sync>;
 
 #[derive(Default)]
 struct Inner {
-    /// Events in the order in which they happened. Their zxids never decrease.
+    /// Events in the order of occurrence. Their zxids never decrease.
     events: VecDeque<HeldEvents>,
     /// Replies sorted by zxid, then by arrival, so that [`open`](DurabilityBarrier::open) drains a prefix. Most
     /// insertions are at the end.
@@ -227,8 +227,8 @@ pub(crate) struct DurabilityWait {
     zxid: Zxid,
     /// True if this wait may end before the log has `zxid`, while the barrier is relaxed.
     may_run_ahead: bool,
-    /// Number of this future among the waiting replies, or `None` while the future does not wait. The number is part of
-    /// the key with which a dropped future removes its entry.
+    /// Number of this future among the waiting replies, or `None` while the future does not wait. A dropped future
+    /// removes its entry by a key with this number.
     ticket: Option<u64>,
 }
 

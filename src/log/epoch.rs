@@ -12,7 +12,7 @@ use crate::core::HIGHEST;
 use crate::model::error::{Error, Result};
 use crate::model::types::Zxid;
 
-/// Number of epochs by which a store may be ahead of the clock (4.6 hours). Because of this lead, a store can be opened
+/// A store may be ahead of the clock by this number of epochs (4.6 hours). Because of this lead, a store can be opened
 /// more often than every 4.096 s. If a store that was never restored or copied is restored elsewhere, the lead also
 /// makes up for a difference between the two clocks.
 const LEAD: u32 = 4096;

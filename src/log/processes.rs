@@ -6,9 +6,9 @@
 //! not rewrite it, for example the opening by an older version. Each opening starts another epoch, and the file names
 //! the epoch of the opening that wrote it.
 //!
-//! The first line states the epoch of the opening, the boot, and the pid and time namespaces in which the process
-//! numbers are valid. Each further line is a change: `+SESSION PID START`, or `-SESSION` if the session no longer
-//! belongs to a known process.
+//! The first line states the epoch of the opening, the boot, and the pid and time namespaces of the process numbers.
+//! Each further line is a change: `+SESSION PID START`, or `-SESSION` if the session no longer belongs to a known
+//! process.
 
 use std::collections::HashMap;
 use std::io;

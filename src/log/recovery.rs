@@ -1,10 +1,10 @@
 //! Recovery reads the newest snapshot and the log after it, and finds where the writer continues.
 //!
 //! Recovery reads frames as long as they are whole and in order. At the first place without such a frame, either the
-//! power failed during a write, or the medium is damaged. To distinguish the two cases, each frame states up to which
-//! frame the log was synced when it was written. If a whole frame behind that place states that the missing frame was
-//! synced, the log is damaged and we refuse it. Otherwise no acknowledgement relied on the missing frame, and the log
-//! ends before it. `docs/durability.md` explains each case.
+//! power failed during a write, or the medium is damaged. To distinguish the two cases, each frame states the number of
+//! the last synced frame. If a whole frame behind that place states that the missing frame was synced, the log is
+//! damaged and we refuse it. Otherwise no acknowledgement relied on the missing frame, and the log ends before it.
+//! `docs/durability.md` explains each case.
 
 use std::io;
 

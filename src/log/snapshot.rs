@@ -185,8 +185,8 @@ pub(crate) fn snapshot_zxid(name: &str) -> Option<Zxid> {
 /// A chunk is written once it has this many bytes. A record is never split, so a chunk may be larger.
 const FULL_CHUNK_BYTES: usize = 128 << 10;
 
-/// The file is synced after this many bytes. A single sync at the end would delay the log's syncs, for which clients
-/// wait.
+/// The file is synced after this many bytes. A single sync at the end would delay the log's syncs and the clients that
+/// wait for them.
 const SYNC_EVERY_BYTES: u64 = 256 << 10;
 
 const CHUNK_HEAD_BYTES: usize = 8;

@@ -69,7 +69,7 @@ enum Sleep {
     Not,
     /// Anything to write.
     UntilWork,
-    /// The time at which the batches are due, or anything urgent.
+    /// The due time of the batches, or anything urgent.
     UntilDue,
     /// Enough requests to share the next sync, or the end of the time to wait for them.
     UntilGathered,

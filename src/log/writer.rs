@@ -195,7 +195,7 @@ pub(crate) struct LogPosition {
     pub(crate) last: Zxid,
 }
 
-/// Limit of [`Writer::sync_time`], from which the queue derives how long it waits for more requests. After a disk has
+/// Limit of [`Writer::sync_time`]. The queue derives from it how long to wait for more requests. After a disk has
 /// stalled once, the next answers must not wait equally long. Nearby clients have sent their next requests within this
 /// time.
 const MAX_SYNC_TIME: Duration = Duration::from_millis(2);

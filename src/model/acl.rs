@@ -91,7 +91,7 @@ impl Hash for Acl {
     }
 }
 
-/// Maximum number of pairs of an entry and an identity for which a list is searched without being compiled.
+/// Up to this number of pairs of an entry and an identity, a list is searched without being compiled.
 const FEW_PAIRS: usize = 32;
 
 /// All rights of the superuser, including bits that have no name.

@@ -313,8 +313,7 @@ pub(crate) fn is_valid(entry: &AclEntry) -> bool {
     }
 }
 
-/// Returns true for a user number in the form in which the server writes it. An entry in any other form would match no
-/// client.
+/// Returns true for a user number in the form that the server writes. An entry in any other form would match no client.
 fn is_uid(id: &str) -> bool {
     let uid = id.parse::<u32>();
     uid.is_ok_and(|uid| uid.to_string() == id)

@@ -101,7 +101,7 @@ pub enum CreateMode {
     /// client that creates a child may find the container deleted and must then create the container again. See
     /// ZOOKEEPER-2163.
     Container,
-    /// The store deletes the znode at the next sweep at which it has no children and has not changed for this time. The
+    /// The store deletes the znode at the first sweep that finds it without children and unchanged for this time. The
     /// time is in whole milliseconds, from 1 to 2^40 − 1. A ZooKeeper server returns `Unimplemented` unless
     /// `zookeeper.extendedTypesEnabled` is set (ZOOKEEPER-2169).
     PersistentTtl(Duration),

@@ -386,7 +386,7 @@ impl fmt::Debug for PersistentWatcher {
         f.write_str("PersistentWatcher")
     }
 }
-/// Watch on a predecessor, to which a client of another process refers by number.
+/// Watch on a predecessor. A client of another process refers to it by number.
 #[cfg(any(feature = "client", feature = "server"))]
 pub(crate) trait WatchNumber {
     fn watch_number(&self) -> i64;

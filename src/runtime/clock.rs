@@ -81,7 +81,7 @@ struct Inner {
 
 #[derive(Default)]
 struct Timers {
-    /// Time at which the timer thread's current wait ends. `None` if there is no timer.
+    /// End of the timer thread's current wait. `None` if there is no timer.
     wakes_at: Option<BootInstant>,
     due: BTreeMap<(BootInstant, u64), Waker>,
     next_id: u64,
@@ -393,7 +393,7 @@ impl Drop for Sleep {
     }
 }
 
-/// The moment on a clock at which something ends.
+/// The moment on a clock when something ends.
 #[derive(Clone, Debug)]
 pub struct Deadline {
     clock: Clock,

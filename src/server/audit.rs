@@ -39,7 +39,7 @@ pub struct AuditRecord {
     pub event: AuditEvent,
     /// Its outcome.
     pub outcome: AuditOutcome,
-    /// Session that performed the action, or on which the action was performed.
+    /// Session that performed the action or was its target.
     pub session: Option<SessionId>,
     /// Identities that the client had proved at the time of the action, such as `digest:jane`, and its address, such as
     /// `ip:127.0.0.1`.

@@ -418,7 +418,7 @@ impl ProtocolState {
     }
 }
 
-/// Violation of the protocol, after which the connection is closed without a response.
+/// Violation of the protocol. The connection is closed without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ProtocolViolation {
     #[error("the length of a frame is negative or above the limit")]

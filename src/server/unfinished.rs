@@ -30,7 +30,7 @@ struct State {
     bytes: usize,
     /// Number of the last counted request.
     last: u64,
-    /// Counted requests by number. The numbers are in the order in which the requests started.
+    /// Counted requests by number. Later requests have higher numbers.
     requests: BTreeMap<u64, PartialRequest>,
 }
 

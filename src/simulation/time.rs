@@ -39,7 +39,7 @@ struct Host {
 }
 
 impl Host {
-    /// Returns the time by which the clock lags when `elapsed` has passed since the start.
+    /// Returns the clock's lag when `elapsed` has passed since the start.
     fn behind(&self, elapsed: Duration) -> Duration {
         let since_zero = scaled(elapsed, self.rate);
         let now = self.zero.as_nanos().wrapping_add(since_zero);
@@ -131,7 +131,7 @@ impl Time {
             .any(|host| host.is_stopped && host.clock.is(clock))
     }
 
-    /// Stops or resumes a clock. Returns the time by which it lags.
+    /// Stops or resumes a clock. Returns its lag.
     fn set_stopped(&self, clock: &Clock, is_stopped: bool) -> Duration {
         let elapsed = self.elapsed();
         self.0.synced.store(NEVER, Ordering::Relaxed);

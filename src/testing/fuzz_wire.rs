@@ -33,7 +33,7 @@ pub fn stream(bytes: &[u8]) -> bool {
 }
 
 /// Sends bytes over a whole connection, including its handshake, to a server with a new store. Returns true if the
-/// bytes form a session in which every request is answered. The first byte sets the size of the pieces.
+/// bytes form a session whose requests are all answered. The first byte sets the size of the pieces.
 ///
 /// # Panics
 /// If the server does not answer the requests in order, or if the connection hangs.

@@ -43,7 +43,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns a plan without faults, to which faults can be added. A broken connection is restored immediately.
+    /// Returns a plan without faults. You can add faults to it. A broken connection is restored immediately.
     pub fn new(seed: u64) -> Self {
         let none = Duration::ZERO..Duration::ZERO;
         Self {
@@ -207,7 +207,7 @@ pub(super) struct RequestFaults {
     pub(super) expire: bool,
     /// True if the request is refused, provided that it is a delete without a version check.
     pub(super) refuse: bool,
-    /// Time for which the client is paused before the request is sent.
+    /// Length of the client's pause before the request is sent.
     pub(super) pause: Option<Duration>,
     pub(super) loss: Option<Loss>,
     pub(super) delay: Duration,

@@ -48,7 +48,7 @@ pub(super) struct Pump {
     delay: Duration,
     in_flight: VecDeque<InFlight>,
     incoming: VecDeque<Incoming>,
-    /// Time at which the last queued message is due. No later message is due earlier.
+    /// Due time of the last queued message. No later message is due earlier.
     last_due: BootInstant,
     watches: Vec<Watch>,
     /// Senders to the client's watchers whose watches have ended with the wrapped session.

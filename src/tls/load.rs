@@ -46,7 +46,7 @@ impl Authorities {
         Ok(())
     }
 
-    /// Returns the time at which the first revocation list expires, or `None` if no list expires.
+    /// Returns the earliest expiry of a revocation list, or `None` if no list expires.
     pub(crate) fn lists_end(&self) -> Option<SystemTime> {
         self.revoked.iter().filter_map(|list| list_end(list)).min()
     }

@@ -170,7 +170,7 @@ enum Address {
 }
 
 impl Address {
-    /// Returns the addresses in a URL. Expects the URL in the form in which a client prints it, with all ports.
+    /// Returns the addresses in a URL. Expects the URL as a client prints it, with all ports.
     fn all(url: &str) -> Vec<Self> {
         let Some((scheme, rest)) = url.split_once("://") else {
             return Vec::new();

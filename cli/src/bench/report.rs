@@ -23,8 +23,8 @@ pub(super) struct Row {
 
 pub(super) struct Report {
     is_json: bool,
-    /// The round trip, in microseconds, with which times are compared. This is the one measured by the workload
-    /// `round-trip`, or else the one in the heading.
+    /// The report divides times by this round trip, in microseconds. It was measured by the workload `round-trip`, or
+    /// else for the heading.
     round_trip_us: f64,
 }
 

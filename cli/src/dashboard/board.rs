@@ -288,8 +288,8 @@ impl Board {
         })
     }
 
-    /// Returns the number of locks with an overdue holder. In this order, the rank of a lock is the time from which its
-    /// holder is overdue.
+    /// Returns the number of locks with an overdue holder. In this order, a lock's rank is the time when its holder
+    /// becomes overdue.
     fn overdue(&self, now_ms: i64) -> usize {
         let end = (now_ms.saturating_add(1), ZnodePath::root());
         self.orders[Sort::Overdue.index()].range(..end).count()

@@ -74,8 +74,7 @@ fn stop(store: &LocalStore, peer: Option<Peer>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Time for an orderly shutdown, after which we kill the server. The server then loses nothing that it has
-/// acknowledged.
+/// Time for an orderly shutdown. If we kill the server after this time, it loses nothing that it has acknowledged.
 #[cfg(target_os = "linux")]
 const IN_ORDER: Timespec = Timespec {
     tv_sec: 10,

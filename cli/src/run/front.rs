@@ -58,7 +58,7 @@ struct Front {
     seen: Report,
     /// The newest report of a reaper, and when it arrived.
     command: Option<(Command, BootInstant)>,
-    /// The signal with which the user has given up.
+    /// The user's signal to give up.
     cancelled: Option<Signal>,
     shows_wait: bool,
     overslept: Overslept,

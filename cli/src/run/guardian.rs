@@ -439,7 +439,7 @@ struct Watch<'a> {
     /// The lease as last sent to reaper and front.
     known_lease: Option<Deadlines>,
     has_executed: bool,
-    /// Time by which the reaper must have started, and after that the time by which the front must have answered.
+    /// Deadline for the reaper to start, and then for the front to answer.
     answer_by: BootInstant,
     ending: Option<Ending>,
     /// Latest time for the next look at the lease.

@@ -125,7 +125,7 @@ impl Schedule {
         pause
     }
 
-    /// Sleeps for this time, in which suspended time of the machine counts. Returns `false` if the server ends.
+    /// Sleeps for this time, including time while the machine is suspended. Returns `false` if the server ends.
     fn sleep(&self, pause: Duration) -> bool {
         let clock = Clock::system();
         let start = clock.now();

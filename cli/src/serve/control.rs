@@ -1,5 +1,5 @@
-//! The server's side of `lockkeeper admin`: a Unix socket on which the server's own user and root list and end
-//! sessions, drain and reload.
+//! The server's side of `lockkeeper admin`: a Unix socket where the server's own user and root list and end sessions,
+//! drain and reload.
 //!
 //! A client sends one JSON object on a line, and receives one or more JSON objects. We identify the client's user only
 //! by the credentials from the kernel.
@@ -77,7 +77,7 @@ const LAST_REPLIES: Duration = Duration::from_secs(1);
 
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Interval at which we check, for a client that waits for a drain, whether the drain was undone.
+/// While a client waits for a drain, we check at this interval whether the drain was undone.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Control {

@@ -21,8 +21,8 @@ pub(crate) fn alive() {
     tell("WATCHDOG=1");
 }
 
-/// Returns the time after which systemd restarts a server that sends no sign of life. Returns `None` if systemd does
-/// not watch this process (sd_watchdog_enabled(3)).
+/// Returns how long a server may send no sign of life before systemd restarts it. Returns `None` if systemd does not
+/// watch this process (sd_watchdog_enabled(3)).
 pub(crate) fn watchdog_limit() -> Option<Duration> {
     let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
     // A parent process may have received these variables and passed them on to us.

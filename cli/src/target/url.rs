@@ -6,7 +6,7 @@ use lockkeeper::{Target, TargetError};
 
 use crate::exit::Failure;
 
-/// Schemes with which a mistyped scheme is compared. `memory` is missing, because a store in memory is useless for a
+/// Schemes that we may suggest for a mistyped scheme. `memory` is missing, because a store in memory is useless for a
 /// command.
 const SCHEMES: [&str; 6] = [
     "file",
@@ -24,7 +24,7 @@ const ALIASES: [(&str, &str); 3] = [
     ("lk", "lockkeeper"),
 ];
 
-/// Maximum number of letters in which a mistyped scheme may differ from the correct one.
+/// Maximum number of edits between a mistyped scheme and the correct one.
 const MOST_EDITS: usize = 2;
 
 /// Parses a URL. The error names the mistake and the URLs that may have been meant.

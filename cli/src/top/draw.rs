@@ -335,7 +335,7 @@ fn draw_foot(buffer: &mut Buffer, line: Rect, state: &State) {
     }
 }
 
-/// Returns the line in which the filter is typed, and a hint. A filter that is too long loses its start.
+/// Returns the input line of the filter, and a hint. A filter that is too long loses its start.
 fn prompt(state: &State, width: u16) -> (String, &'static str) {
     let text = escaped(&state.filter);
     let room = usize::from(width).saturating_sub(2);

@@ -81,7 +81,7 @@ pub(super) struct QueueView {
     of: Row,
     queue: Option<Result<LockQueue, String>>,
     pub(super) lines: Vec<String>,
-    /// Number of lines and number of columns by which the view is scrolled.
+    /// Scroll offset of the view, in lines and in columns.
     pub(super) scroll: (usize, usize),
 }
 
@@ -186,7 +186,7 @@ impl State {
     fn lose(&mut self, why: Option<String>) {
         let at = match &self.link {
             Link::Lost { at, .. } => *at,
-            // This is the last time at which we know that the store was reachable.
+            // We know that the store was still reachable at this time.
             _ => self.heard,
         };
         self.link = Link::Lost { at, why };

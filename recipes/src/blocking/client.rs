@@ -1,4 +1,4 @@
-//! [`Client`]: the connection from which the blocking recipes are created.
+//! [`Client`]: the connection that creates the blocking recipes.
 
 use lockkeeper_store::{ConnectOptions, Error, Target, TargetError};
 

@@ -230,7 +230,7 @@ impl Permit {
 }
 
 impl MultiGuard {
-    /// Returns the locks in the order in which the caller named them.
+    /// Returns the locks in the caller's order.
     pub fn keys(&self) -> impl Iterator<Item = &LockPath> {
         self.0.keys()
     }

@@ -46,7 +46,7 @@ impl ReentrantMutex {
     }
 }
 
-/// The identity under which a [`ReentrantMutex`] may be entered again. A clone is the same owner.
+/// The identity that may enter a [`ReentrantMutex`] again. A clone is the same owner.
 #[derive(Clone, Debug)]
 pub struct Owner(crate::Owner);
 

@@ -111,8 +111,8 @@ pub(super) enum Head {
     Unknown,
 }
 
-/// Number of missing candidates in a row after which we list the candidates again. At this point a list costs less than
-/// one read for each further missing candidate.
+/// We list the candidates again after this many missing candidates in a row. At this point a list costs less than one
+/// read for each further missing candidate.
 const MAX_GONE: usize = 8;
 
 impl Candidates {

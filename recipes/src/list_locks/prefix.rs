@@ -24,7 +24,7 @@ use crate::path::LockPath;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockPrefix {
     top: ZnodePath,
-    /// Text with which the keys start. `None` for all locks at and below `top`.
+    /// The keys start with this text. `None` for all locks at and below `top`.
     keys: Option<String>,
 }
 

@@ -90,7 +90,7 @@ impl Root {
         Self { path, depth }
     }
 
-    /// Returns the paths at which we may find a lock, or none for a tree.
+    /// Returns the paths where we may find a lock, or none for a tree.
     pub(crate) fn locks(&self) -> impl Iterator<Item = ZnodePath> + use<> {
         let (own, child) = match self.depth {
             Depth::Tree => (None, None),

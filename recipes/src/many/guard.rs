@@ -28,7 +28,7 @@ impl MultiGuard {
         Self { keys, guards }
     }
 
-    /// Returns the locks in the order in which the caller named them.
+    /// Returns the locks in the caller's order.
     pub fn keys(&self) -> impl Iterator<Item = &LockPath> {
         self.keys.iter()
     }

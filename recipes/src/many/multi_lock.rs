@@ -86,7 +86,7 @@ async fn looks_free(session: &Session, path: &ZnodePath, list: ReadReply) -> Res
     }
 }
 
-/// One or more distinct locks, in the order in which the caller named them.
+/// One or more distinct locks, in the caller's order.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     keys: Vec<LockPath>,

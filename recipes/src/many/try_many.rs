@@ -18,10 +18,10 @@ use crate::queue::Waiter;
 #[must_use = "dropping it releases the locks"]
 #[non_exhaustive]
 pub struct TryLockMany<G = Guard> {
-    /// The locks that were free, each with its guard, in the order in which the caller named them. The guards share one
-    /// token. Each guard releases only its own lock.
+    /// The locks that were free, each with its guard, in the caller's order. The guards share one token. Each guard
+    /// releases only its own lock.
     pub acquired: Vec<(LockPath, G)>,
-    /// The locks that other contenders hold or wait for, in the order in which the caller named them.
+    /// The locks that other contenders hold or wait for, in the caller's order.
     pub contended: Vec<LockPath>,
 }
 

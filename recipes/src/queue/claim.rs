@@ -29,7 +29,7 @@ pub(crate) struct Claim<'a, R: Created> {
 
 /// Names of a claim's znodes. They contain a unique id, so no other claim uses them.
 pub(crate) enum Names<'a> {
-    /// One entry per queue, all with the same name, to which the store appends a number.
+    /// One entry per queue, all with the same name. The store appends a number.
     Numbered {
         queues: &'a [ZnodePath],
         kind: Kind,
@@ -233,8 +233,8 @@ impl<'a, R: Created> Claim<'a, R> {
         match (state, &self.names) {
             (State::Unsent, _) => {}
             (State::Owned(nodes), _) => remove_all(self.session, nodes.as_ref()),
-            // A session's requests are executed in the order in which they are sent. So this delete is executed after a
-            // create that is still in flight.
+            // A session's requests are executed in the order of sending. So this delete is executed after a create that
+            // is still in flight.
             (_, Names::Exact(names)) => remove_all(self.session, names),
             (state, Names::Numbered { queues, kind, id }) => {
                 let (session, queues) = (self.session.clone(), queues.to_vec());

@@ -208,8 +208,8 @@ async fn watch(session: &Session, by: ZnodePath, count: usize) -> Result<Option<
     }))
 }
 
-/// Returns the name under which each entry exists, or `None` if it does not exist. Our `entry` is read last, so if it
-/// exists, it still existed after the missing entries had left.
+/// Returns the current name of each entry, or `None` if it does not exist. Our `entry` is read last, so if it exists,
+/// it still existed after the missing entries had left.
 async fn standing(
     queue: Queue<'_>,
     entry: &ZnodePath,
@@ -236,7 +236,7 @@ async fn standing(
     Ok(Some(found.collect()))
 }
 
-/// Returns the names under which an entry may exist, in reading order.
+/// Returns the possible names of an entry, in reading order.
 fn names_of(name: &str) -> Vec<String> {
     match converted(name) {
         // If an upgrade fails, the reader returns to its first name. This may happen between two reads, so we read the

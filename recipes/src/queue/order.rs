@@ -92,7 +92,7 @@ impl Predecessors {
         self.blocking.len()
     }
 
-    /// Updates the nearest entries with the names under which they exist. An entry without a name has left.
+    /// Updates the nearest entries with their current names. An entry without a name has left.
     pub(crate) fn update(&mut self, standing: Vec<Option<String>>, blockers: Blockers) -> Nearest {
         for now in standing {
             let Some((sequence, name)) = self.blocking.pop() else {
@@ -155,7 +155,7 @@ pub(crate) fn holding(mut queue: Vec<ZnodePath>) -> Vec<ZnodePath> {
     queue
 }
 
-/// Release marker in the data of a queue's parent. It contains the number up to which all entries have left.
+/// Release marker in the data of a queue's parent. All entries up to its number have left.
 ///
 /// Numbers restart under a new parent, so a marker also contains the id of its store and the czxid of its parent. If we
 /// trusted a copied marker, a waiter could hold the lock together with the holder (invariant 5).

@@ -62,8 +62,8 @@ async fn sleep_connected(
                     reporter.report(LockEvent::Resumed);
                     return Ok(WakeReason::Stale);
                 }
-                // The event may have arrived on a later connection than the one on which the watch was armed. We then
-                // do not know what happened in between (invariant 8).
+                // The watch may have been armed on an earlier connection than the event's. We then do not know what
+                // happened in between (invariant 8).
                 let is_same = status.connection() == connection;
                 return Ok(if is_same { wake } else { WakeReason::Stale });
             }

@@ -39,7 +39,7 @@ pub(super) struct PrefixWatcher {
 #[derive(Debug, Default)]
 pub(super) struct PrefixTimes {
     locks: BTreeMap<ZnodePath, LockTimes>,
-    /// Locks ordered by the time at which their next holder becomes overdue.
+    /// Locks ordered by the time when their next holder becomes overdue.
     due: BTreeSet<(BootInstant, ZnodePath)>,
 }
 
@@ -101,7 +101,7 @@ impl PrefixTimes {
         }
     }
 
-    /// Updates the time at which a lock is due. Removes the lock if none of its holders needs a time.
+    /// Updates the due time of a lock. Removes the lock if none of its holders needs a time.
     fn schedule(&mut self, lock: &ZnodePath) {
         let Some(times) = self.locks.get_mut(lock) else {
             return;

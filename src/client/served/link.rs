@@ -122,7 +122,7 @@ thread_local! {
     static READ_BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
 }
 
-/// Number of reads after which a reader yields to other tasks.
+/// A reader yields to other tasks after this many reads.
 const READS: usize = 16;
 
 impl Link {

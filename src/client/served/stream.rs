@@ -25,7 +25,7 @@ impl Stream {
         self.tls.is_none()
     }
 
-    /// Returns the socket of a connection without TLS, to which any thread may write.
+    /// Returns the socket of a connection without TLS. Any thread may write to it.
     pub(super) fn plain_socket(&self) -> Option<Arc<dyn Socket>> {
         self.is_plain().then(|| self.socket.clone())
     }

@@ -183,8 +183,8 @@ pub struct Subtree {
 
 /// Returns the `top` largest subtrees, most bytes first, and the size of all data.
 ///
-/// Leaves out the root, the znodes that every store has, and each subtree in which a single child's subtree has more
-/// than nine tenths of the bytes.
+/// Leaves out the root, the znodes that every store has, and each subtree with more than nine tenths of its bytes in a
+/// single child's subtree.
 pub(super) fn largest_subtrees(core: &Core, top: usize) -> (Vec<Subtree>, u64) {
     let mut data_bytes = 0;
     let mut found: Vec<Subtree> = Vec::new();

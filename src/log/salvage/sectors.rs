@@ -1,4 +1,4 @@
-//! [`Sectors`]: a disk on which unreadable places read as zeros and are recorded. Everything around them can still be
+//! [`Sectors`]: a disk whose unreadable places read as zeros and are recorded. Everything around them can still be
 //! read, and checksums detect the gaps.
 
 use std::io;

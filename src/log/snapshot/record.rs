@@ -34,7 +34,7 @@ pub(crate) struct Counts {
     pub(crate) nodes: u64,
 }
 
-/// The values of the previous znode, from which the next znode is encoded as a difference.
+/// The values of the previous znode. The next znode is encoded as a difference from them.
 #[derive(Debug, Default)]
 pub(super) struct DeltaBase {
     path: String,

@@ -517,8 +517,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
 
 enum NextTurn {
     Free,
-    /// The last turn ended with work left over. The next turn waits for a permit. Connections get permits in the order
-    /// in which their turns ended.
+    /// The last turn ended with work left over. The next turn waits for a permit. The connection whose turn ended first
+    /// gets a permit first.
     Queued(BoxFuture<OwnedSemaphorePermit>),
     /// The next turn has its permit, and starts after the other ready tasks have run.
     Permitted(OwnedSemaphorePermit),

@@ -28,7 +28,7 @@ pub(super) struct Dialogue {
     fired: i64,
     /// Numbers of the watches on predecessors that replies have armed.
     armed: BTreeSet<i64>,
-    /// Paths at which replies have armed watches.
+    /// Paths where replies have armed watches.
     watched: BTreeSet<String>,
     /// Paths whose descendants are watched as well.
     recursive: BTreeSet<String>,
@@ -53,7 +53,7 @@ struct Pending {
     xid: i32,
     /// The operation, or the error code of the reply if the request cannot be parsed.
     due: Result<Op, Code>,
-    /// Paths at which the request arms watches, each with true if the watch includes descendants.
+    /// Paths where the request arms watches, each with true if the watch includes descendants.
     arms: Vec<(String, bool)>,
 }
 
@@ -333,7 +333,7 @@ fn covers(at: &str, is_recursive: bool, path: &str) -> bool {
                 .is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// Returns the paths at which a request arms watches, each with true if the watch includes descendants.
+/// Returns the paths where a request arms watches, each with true if the watch includes descendants.
 fn armed_by(request: &Request<'_>) -> Vec<(String, bool)> {
     let one = |path: &str, below| vec![(path.to_owned(), below)];
     match request {

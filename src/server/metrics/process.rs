@@ -94,7 +94,7 @@ fn known(value: u64) -> Vec<Sample> {
     }
 }
 
-/// Returns the time at which something of this age started, in seconds since the epoch.
+/// Returns the start time of something of this age, in seconds since the epoch.
 fn start(age: std::time::Duration) -> f64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0.0, |now| now.saturating_sub(age).as_secs_f64())

@@ -77,7 +77,7 @@ pub(crate) struct Attached {
     pub(crate) id: SessionId,
     /// Letters of the last answered operation. `NA` before the first operation, `SESS` for the handshake.
     pub(crate) last_op: &'static str,
-    /// Time at which the connection arrived, in milliseconds since the epoch.
+    /// Arrival time of the connection, in milliseconds since the epoch.
     pub(crate) established_ms: i64,
     pub(crate) timeout_ms: u64,
     /// `None` before the first numbered request.

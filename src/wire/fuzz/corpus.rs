@@ -84,8 +84,7 @@ pub(crate) fn streams() -> Inputs {
     ]
 }
 
-/// Whole connections. A byte precedes each connection, with the size of the pieces in which its bytes arrive and its
-/// responses leave.
+/// Whole connections. A byte before each connection sets the size of the pieces of its bytes and its responses.
 pub(crate) fn connections() -> Inputs {
     let connection = |piece: u8, requests: &[Request<'_>]| {
         let mut bytes = vec![piece];

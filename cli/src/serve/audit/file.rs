@@ -1,4 +1,4 @@
-//! [`Output`]: the file or stdout to which the audit log is written.
+//! [`Output`]: the file or stdout that receives the audit log.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

@@ -7,7 +7,7 @@ use humantime::format_rfc3339_millis;
 use lockkeeper_store::AuditRecord;
 use serde::Serialize;
 
-/// The fields of a record, in the order in which they are written. Empty fields are omitted.
+/// The fields of a record, in the order of the output. Empty fields are omitted.
 #[derive(Serialize)]
 struct Line<'a> {
     time: String,
