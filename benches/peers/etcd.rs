@@ -1,5 +1,5 @@
-//! etcd as a peer: the lock of its own API (`v3lockpb.Lock`). The server queues by revision. The messages are written
-//! by hand, because the crate etcd-client needs a protobuf compiler to build.
+//! etcd as a peer: the lock in etcd's API (`v3lockpb.Lock`). The server queues by revision. The messages are written by
+//! hand, because the crate etcd-client needs a protobuf compiler to build.
 
 use std::net::TcpStream;
 use std::process::Command;

@@ -133,8 +133,8 @@ on_stores! {
         assert_eq!(leader.line(), "held");
         let mut waiter = Running::spawn(&mut store.subcommand("elect", &["a", "--", "echo", "granted"]));
         store.queue_has(2);
-        // The waiter watches only the entry ahead of its own. Therefore it notices that its own entry is missing only
-        // when the entry ahead is deleted.
+        // The waiter watches only the entry ahead. Therefore it notices that its own entry is missing only when the
+        // entry ahead is deleted.
         store.remove(1);
         leader.signal(Signal::TERM);
         assert_eq!(waiter.line(), "granted");

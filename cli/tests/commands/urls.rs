@@ -13,7 +13,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// Each command would have a store of its own in memory, and all of them would be granted the same lock.
+/// Each command would have its own store in memory, and all of them would be granted the same lock.
 #[test]
 fn a_store_in_memory_is_refused() {
     let commands = [
@@ -182,7 +182,7 @@ fn a_server_of_another_protocol_is_said_so() {
     }
 }
 
-/// This server keeps reading until it has received a complete request of its own protocol.
+/// This server keeps reading until it has received a complete request in its protocol.
 #[test]
 fn a_server_of_another_protocol_that_waits_for_more_is_said_so() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -41,8 +41,8 @@ pub(crate) async fn ours_waits_behind_theirs(world: &World, mut theirs: Contende
     assert!(world.children().await.is_empty());
 }
 
-/// Three of theirs and four of ours alternate. Each waits for the one before, is woken only by its release, and then
-/// holds.
+/// Three of their contenders alternate with four Lockkeeper contenders. Each waits for the one before, is woken only by
+/// its release, and then holds.
 pub(crate) async fn a_queue_is_served_in_order(world: &World, process: &Process, recipe: &str) {
     let first = world.mutex().await.lock().await.unwrap();
     let mut ahead = first.path().name().to_owned();

@@ -164,7 +164,7 @@ pub(crate) async fn our_downgrade_keeps_the_place(
     assert_eq!(order[3].0, last);
 }
 
-/// Our reader becomes the writer only if no contender of theirs holds or waits.
+/// Our reader becomes the writer only if none of their contenders holds or waits.
 pub(crate) async fn our_upgrade_is_for_the_sole_holder(
     world: &World,
     process: &Process,

@@ -52,7 +52,7 @@ fn exported(pages: &str) -> BTreeSet<String> {
         };
         names.insert(name.to_owned());
     }
-    // The metrics of the library are listed in its documentation, which has a test of its own.
+    // The metrics of the library are listed in its documentation, which has a separate test.
     let table = include_str!("../../../../recipes/src/metrics.rs");
     for row in table
         .lines()

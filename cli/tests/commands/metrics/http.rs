@@ -78,7 +78,7 @@ pub(crate) fn promtool(text: &str) {
         .write_all(text.as_bytes())
         .unwrap();
     let output = child.wait_with_output().unwrap();
-    // The linter reports problems on stderr, with an exit status of its own.
+    // The linter reports problems on stderr, with its own exit status.
     assert!(output.status.success(), "{output:?}\n{text}");
     assert!(
         output.stdout.is_empty() && output.stderr.is_empty(),
