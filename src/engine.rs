@@ -166,7 +166,7 @@ impl fmt::Debug for Store {
 /// per millisecond than this.
 const ZXIDS_PER_MS: i64 = 1 << 20;
 
-/// Highest zxid of all dropped stores in memory. The clock alone does not separate their tokens, because a name may be
+/// Highest zxid of all dropped stores in memory. The clock does not separate their tokens, because a name may be
 /// reused within one tick of the coarse clock.
 static HIGHEST_ZXID: AtomicI64 = AtomicI64::new(0);
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::figures::{Row, Times, WriteTimes};
 
-/// How to write and sync, as databases do.
+/// The way to write and sync, as databases do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// 4 KiB after 4 KiB in a file that was written before. Measures only the medium.

@@ -42,14 +42,14 @@ impl Workload {
         !self.is_of_served_stores() && (self != Self::Cold || in_process)
     }
 
-    /// How long a holder waits before each release, once the next one has queued.
+    /// Time that a holder waits before each release, after the next contender has queued.
     fn hold(self) -> Option<Duration> {
         (self == Self::Cold).then_some(Duration::from_millis(5))
     }
 }
 
-/// Where the holder of a hand-over runs: in a task like the waiters, or in a thread outside the runtime, whose release
-/// has to wake a thread of the runtime.
+/// Place where the holder of a hand-over runs: in a task like the waiters, or in a thread outside the runtime, whose
+/// release has to wake a thread of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum From {
     Task,

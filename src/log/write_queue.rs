@@ -176,8 +176,8 @@ impl WriteQueue {
         self.room_changed.notify_waiters();
     }
 
-    /// Returns true if the store may start changes of its own, such as ending a dead session. Their size is known only
-    /// once they are applied, so a quarter of the reserve must be left.
+    /// Returns true if the store may start changes without a request, such as ending a dead session. Their size is
+    /// known only once they are applied, so a quarter of the reserve must be left.
     pub(crate) fn has_reserve(&self) -> bool {
         self.has_room(self.sizes.reserve / 4)
     }

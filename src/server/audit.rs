@@ -229,7 +229,7 @@ impl Audit {
         sink.record(record);
     }
 
-    /// Counts a failure. Returns true if the failure gets a record of its own.
+    /// Counts a failure. Returns true if the failure gets a separate record.
     fn allows(&self, event: AuditEvent, network: Network) -> bool {
         let mut windows = self.windows.lock();
         let mut key = (event, Some(network));

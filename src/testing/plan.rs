@@ -12,7 +12,7 @@ use crate::runtime::splitmix::{GOLDEN, Random};
 /// seed of their random generators.
 ///
 /// Each probability applies to every request separately. The faults of a request are drawn when it is sent. Each
-/// session has a random generator of its own, whose seed combines the plan's seed with the number of sessions that were
+/// session has a separate random generator, whose seed combines the plan's seed with the number of sessions that were
 /// opened before. So a seed always causes the same faults in a session, no matter what other sessions do.
 ///
 /// # Panics
@@ -144,7 +144,7 @@ impl Plan {
         self
     }
 
-    /// Sets the range of the time after which a broken connection is restored. An empty range stands for its start.
+    /// Sets the range of the time after which a broken connection is restored. An empty range means its start.
     #[must_use]
     pub fn outages(mut self, length: Range<Duration>) -> Self {
         self.outages = length;

@@ -1,4 +1,4 @@
-//! Telling "busy" from "down": by timeouts, by connect errors and in the log.
+//! Distinguishing "busy" from "down": by timeouts, by connect errors and in the log.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Metrics of this process's locks after known actions. Each test runs alone, because metrics cover the whole process.
+//! Metrics of this process's locks after known actions. Each test runs in its own process, because metrics cover the
+//! whole process.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Spans of waits and holds and their events, as recorded by a `tracing` subscriber.
 //!
-//! On ZooKeeper, threads of the client emit some of them, so tests that read those run alone in a process.
+//! On ZooKeeper, threads of the client emit some of them, so tests that read those run in a separate process.
 
 use lockkeeper::{Election, LockOptions, Mutex, RwLock, Semaphore};
 use testkit::{Line, Log, alone, on_every_backend};

@@ -41,7 +41,7 @@ pub(crate) enum News {
 /// share the client.
 #[derive(Clone)]
 pub(crate) struct Feed {
-    /// How to connect to a new store that has replaced the current one. `None` if the store cannot be replaced.
+    /// Connector to a new store that has replaced the current one. `None` if the store cannot be replaced.
     target: Option<Target>,
     client: Arc<Mutex<Client>>,
     prefix: LockPrefix,

@@ -34,7 +34,7 @@ pub(super) struct Report {
     pub(super) granted: u64,
     /// The command. `Some` from its start until its last process has ended.
     pub(super) command: Option<Running>,
-    /// How often the command was stopped, and the signal that stopped it last.
+    /// Number of times that the command was stopped, and the signal that stopped it last.
     pub(super) stops: (u64, i32),
     /// The most recent lines for the user.
     pub(super) notes: Vec<String>,
@@ -54,7 +54,7 @@ impl Report {
         }
     }
 
-    /// Returns the lines after the first `seen` lines, as far as they are still in `notes`.
+    /// Returns the lines after the first `seen` lines, if they are still in `notes`.
     pub(super) fn notes_after(&self, seen: u64) -> &[String] {
         let new = usize::try_from(self.noted.saturating_sub(seen)).unwrap_or(usize::MAX);
         &self.notes[self.notes.len().saturating_sub(new)..]
@@ -92,7 +92,7 @@ pub(super) struct Command {
     /// Process id of the command's first process, which is also the command's group id.
     pub(super) group: i32,
     pub(super) cgroup: Option<PathBuf>,
-    /// How often the command was stopped, and the signal that stopped it last.
+    /// Number of times that the command was stopped, and the signal that stopped it last.
     pub(super) stops: (u64, i32),
     /// Set when the command's last process has ended.
     pub(super) over: Option<Over>,

@@ -50,7 +50,7 @@ impl Deadlines {
         self.before_end(self.margin() / 2)
     }
 
-    /// How often the guardian looks at the lease. This interval is short compared with the lease, because reaper and
+    /// Interval at which the guardian looks at the lease. It is short compared with the lease, because reaper and
     /// front know only the lease that the guardian has reported last.
     pub(super) fn interval(&self) -> Duration {
         Duration::from_nanos(self.timeout / 20)

@@ -32,7 +32,7 @@ pub(crate) enum Phase {
     Proving,
     /// The client believes that it holds the lock.
     Holding,
-    /// The delete of its own entry is in flight, or waits for a connection.
+    /// The delete of the entry is in flight, or waits for a connection.
     Leaving,
 }
 
@@ -46,8 +46,8 @@ impl Phase {
     }
 }
 
-/// What a waiter knows of its own entry. This is not part of the protocol. It separates removals that the waiter could
-/// know of from those after its confirmation, which a guard notices later.
+/// Knowledge that a waiter has of its entry. This is not part of the protocol. It separates removals that the waiter
+/// could know of from those after its confirmation, which a guard notices later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Evidence {
     /// Nothing since the last wake-up or reconnection.

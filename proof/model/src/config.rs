@@ -43,7 +43,7 @@ pub struct Budgets {
 pub struct Config {
     /// Number of clients.
     pub clients: u8,
-    /// How often each client asks for the lock.
+    /// Number of times that each client asks for the lock.
     pub rounds: u8,
     /// Kind of the store.
     pub store: StoreKind,

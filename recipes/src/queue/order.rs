@@ -2,7 +2,7 @@
 //! the number up to which a queue has been released.
 //!
 //! A store without an index (ZooKeeper) only shows predecessors in a list of all names. To avoid a second list per
-//! hand-over, a holder that leaves writes a number into the queue's parent, in one multi with the delete of its own
+//! hand-over, a holder that leaves writes a number into the queue's parent, in one multi that also deletes its
 //! entry. All entries up to this number have been released. The next waiter drops these entries from its list. Other
 //! libraries ignore the marker. If the parent contains foreign data or we may not write it, the release is a plain
 //! delete.

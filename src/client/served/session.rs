@@ -128,7 +128,7 @@ pub(super) struct ClientSession<T> {
     under_way: VecDeque<UnderWay<T>>,
     /// MultiReads that are sent as single reads, oldest first.
     reads: VecDeque<Reads<T>>,
-    /// Unanswered proofs of identity. They have a queue of their own, because a ZooKeeper server may answer a proof
+    /// Unanswered proofs of identity. They have a separate queue, because a ZooKeeper server may answer a proof
     /// before earlier requests.
     proofs: VecDeque<Proof<T>>,
     /// Requests that wait for a connection, oldest first.

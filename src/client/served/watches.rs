@@ -79,7 +79,7 @@ pub(super) struct WatchTable {
     watchers: HashMap<WatchKey, (Interest, ZnodePath)>,
     /// Watchers of each path, oldest first. Ordered by path, so that all runs arm watches again in the same order.
     by_path: BTreeMap<ZnodePath, PathWatches>,
-    /// Number of recursive watchers. If there are none, an event concerns only the watchers of its own path.
+    /// Number of recursive watchers. If there are none, an event concerns only the watchers of that path.
     recursive: usize,
     /// Watchers of predecessors and the predecessors' paths, by the server's number of the watch.
     predecessors: HashMap<i64, (WatchKey, ZnodePath)>,

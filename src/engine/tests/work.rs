@@ -144,7 +144,7 @@ fn a_session_with_many_watches_is_closed_in_several_turns() {
     assert_eq!((counts.watches, counts.sessions), (0, 0));
 }
 
-/// The session now has another connection, which sets watches of its own.
+/// The session now has another connection, which sets other watches.
 #[test]
 fn a_session_with_many_watches_is_taken_over_with_none_and_its_former_connection_refused() {
     let (store, _clock) = virtual_store();

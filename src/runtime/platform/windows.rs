@@ -19,7 +19,7 @@ pub(crate) fn boot_nanos() -> u64 {
 /// Returns [`boot_nanos`], including suspended time.
 ///
 /// The clock that excludes suspended time (`QueryUnbiasedInterruptTime`) has no safe interface. A store therefore
-/// mistakes a suspension of the machine for a stall of its own process and expires sessions later, which is always
+/// mistakes a suspension of the machine for a stall of the process and expires sessions later, which is always
 /// safe.
 #[inline]
 pub(crate) fn awake_nanos() -> u64 {

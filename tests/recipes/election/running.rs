@@ -379,7 +379,7 @@ async fn sessions_that_end_at_once_make_no_busy_loop() {
     scene.store.settle().await;
     let began = scene.store.clock().now();
     for _ in 0..12 {
-        // Ends its session every time it stands again.
+        // Ends its session each time that it campaigns again.
         let asked = scene.moody.asked.lock().len();
         scene.store.expire(scene.one.client()).await.unwrap();
         let again = async {

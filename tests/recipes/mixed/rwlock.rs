@@ -103,8 +103,8 @@ pub(crate) async fn a_queue_is_served_in_order(
     assert_eq!(grants.len(), 8);
 }
 
-/// All lock and release as fast as they can. A writer passes the gate alone, and writers are served in order of
-/// arrival.
+/// All lock and release as fast as they can. Only one writer passes the gate at a time, and writers are served in order
+/// of arrival.
 pub(crate) async fn a_writer_is_always_alone(
     world: &World,
     process: &Process,

@@ -19,7 +19,7 @@ use crate::common::*;
 
 pub(super) const TEST: &str = "a_process_that_ends";
 
-/// Tell the test binary that it is a child, and which.
+/// Environment variables that make the test binary a child of a kind.
 const URL: &str = "LOCKKEEPER_END_URL";
 const WAY: &str = "LOCKKEEPER_END_WAY";
 const RECIPE: &str = "LOCKKEEPER_END_RECIPE";

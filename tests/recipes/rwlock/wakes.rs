@@ -80,7 +80,7 @@ fn flat(costs: &[Cost]) -> u64 {
 on_every_backend! {
     async fn a_hand_over_from_each_side_to_each_costs_the_same_however_many_wait(env: Env) {
         let world = World::new(env).await;
-        // A store with an index tells the next one. Without an index each waiter has to look.
+        // A store with an index notifies the next one. Without an index each waiter has to look.
         let (looks, of_asking) = if world.env.has_index() { (0, 1) } else { (1, 3) };
         let turns = [[(Write, 1), (Write, 1)], [(Read, 1), (Write, 1)], [(Read, 3), (Write, 1)]];
         for to in turns {

@@ -75,7 +75,7 @@ fn start(url: &str, name: &str, schedule: &Path) -> ChildProcess {
             .env(URL, url)
             .env(NAME, name)
             .env(SCHEDULE, schedule)
-            // Closing it tells the process to resign, and so does our own end.
+            // Closing it makes the process resign, and so does our own end.
             .stdin(Stdio::piped())
             .stdout(Stdio::null()),
     )

@@ -23,7 +23,7 @@ pub enum Part {
 pub struct Stay(Vec<File>);
 
 impl Drop for Stay {
-    /// Unlocks explicitly. Closing alone is not enough, because a concurrent listing of this process's descriptors (a
+    /// Unlocks explicitly. Closing is not enough, because a concurrent listing of this process's descriptors (a
     /// sample of the soak) briefly holds a reference that keeps the lock.
     fn drop(&mut self) {
         for file in &self.0 {

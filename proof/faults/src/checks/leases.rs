@@ -20,8 +20,8 @@ pub(super) struct Loss {
 }
 
 pub(super) struct Leases {
-    /// How long after a fault it still explains a lost lease. This is the session timeout, because proofs from before
-    /// the fault hold that long, and the time of a reconnection.
+    /// Time after a fault for which the fault explains a lost lease. This is the session timeout, because proofs from
+    /// before the fault hold that long, and the time of a reconnection.
     allowance: u64,
     faults: Vec<Fault>,
     losses: Vec<Loss>,

@@ -17,7 +17,7 @@ pub(crate) struct WorkerId {
     pub(crate) belief: Belief,
 }
 
-/// How much a worker's belief that it holds is worth.
+/// Reliability of a worker's belief that it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Belief {
     /// Belief of a guard of this library, which excludes other holders.

@@ -53,7 +53,7 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// Number of clients of a store that live as long as the process.
 const CLIENTS: usize = 3;
 
-/// How to reach a store.
+/// Address of a store.
 enum Door {
     Url(String, Duration),
     Own(Store),

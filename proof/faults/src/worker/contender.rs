@@ -19,7 +19,7 @@ pub(super) struct Contender {
     pub(super) keys: &'static [&'static str],
     pub(super) random: Random,
     pub(super) reporter: Arc<Reporter>,
-    /// How long it keeps a lock without a connection.
+    /// Time for which it keeps a lock without a connection.
     pub(super) longest_hold: Duration,
     pub(super) mistake: Option<Mistake>,
 }
@@ -38,7 +38,7 @@ enum Ending {
 }
 
 impl Contender {
-    /// Contends until told to finish, and then until one more patient wait has been granted and released.
+    /// Contends until asked to finish, and then until one more patient wait has been granted and released.
     pub(super) async fn compete(mut self) {
         loop {
             let is_last = self.reporter.is_finishing();

@@ -25,7 +25,7 @@ pub(super) struct User {
 }
 
 impl User {
-    /// Uses registers until told to finish, and then until one more call is answered.
+    /// Uses registers until asked to finish, and then until one more call is answered.
     pub(super) async fn use_registers(mut self) {
         loop {
             let is_last = self.reporter.is_finishing();

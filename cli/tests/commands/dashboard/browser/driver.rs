@@ -16,7 +16,7 @@ use super::super::super::support::TempFolder;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Connects the browser's files 3 and 4 to the pipe. Removes the browser's folder when the browser has ended, even if
-/// this process was killed. Ignores signals from the terminal, because the browser ends by itself when the test ends.
+/// this process was killed. Ignores signals from the terminal, because the browser ends on its own when the test ends.
 const START: &str = r#"
 folder=$1; shift
 trap '' INT TERM HUP

@@ -15,7 +15,7 @@ use super::contend::rest;
 use super::paths::{path, remove};
 use super::{Load, violation};
 
-/// How long a stream is read before it is dropped.
+/// Time for which a stream is read before it is dropped.
 const GLANCE: Duration = Duration::from_millis(50);
 
 /// Arms watches on existing and on ever-new znodes. Some fire, others are dropped.
