@@ -36,8 +36,8 @@ pub(crate) use self::convert::{
     Shape, create_mode, departure, event, event_kind, flags, to_store, watch_mode,
 };
 pub(crate) use self::extension::{
-    Ahead, BlockersRecord, CheckChildren, CheckData, ConditionRecord, Conditions, Departure,
-    Enqueue, ForgetWatch, GetPredecessor, GetQueue, put_departure, reason,
+    Ahead, BlockersRecord, CheckChildren, CheckData, Conditions, Departure, Enqueue, ForgetWatch,
+    GetPredecessor, GetQueue, put_departure, reason,
 };
 pub(crate) use self::frame::{
     BadLength, Frames, LARGEST_FRAME_BYTES, LENGTH_BYTES, SPEAKS_TLS, foreign_protocol, put_frame,
@@ -51,4 +51,4 @@ pub(crate) use self::request::{
     Watches,
 };
 pub(crate) use self::response::{ClientInfo, Response, WatcherEvent, put_event};
-pub(crate) use self::stat::{AclRecord, STAT_BYTES, acl, acl_records};
+pub(crate) use self::stat::{AclRecord, acl, acl_records};

@@ -4,6 +4,7 @@
 //! [`session`] is the protocol without IO, and [`codec`] and [`watches`] are parts of it. [`link`] holds a session and
 //! its socket behind one mutex, so that any thread may send and receive. [`driver`] connects, reads and keeps time.
 
+mod chroot;
 mod codec;
 mod driver;
 mod link;

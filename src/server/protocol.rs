@@ -304,8 +304,8 @@ impl ProtocolState {
         let reason = |error| Refusal::of(error).filter(|_| is_extended);
         let code = match &pending.shape {
             ResponseShape::Store(shape) => match shape.answer(answer) {
-                Ok(response) if response.record_bytes() > max_bytes => {
-                    self.too_large = Some(response.record_bytes());
+                Ok(response) if response.bytes() > max_bytes => {
+                    self.too_large = Some(response.bytes());
                     let (what, limit) = (ANSWER_BYTES, max_bytes);
                     let refusal = Error::LimitReached { what, limit };
                     // A write has been executed even though its response is too large. Send no reason for it, because a
@@ -361,7 +361,7 @@ impl ProtocolState {
                 };
                 let infos = who_am_i.iter().map(info).collect();
                 let response = Response::WhoAmI(infos);
-                if response.record_bytes() > max_bytes {
+                if response.bytes() > max_bytes {
                     put_code(out, xid, zxid.0, Code::SystemError)
                 } else {
                     put_response(out, xid, zxid, &response, None);
@@ -640,7 +640,7 @@ fn put_response(
     refusal: Option<Refusal<'_>>,
 ) {
     use crate::wire::Jute;
-    out.reserve(response.record_bytes() + REPLY_HEADER_BYTES);
+    out.reserve(response.bytes() + REPLY_HEADER_BYTES);
     put_frame(out, |to| {
         response.put_with_header(xid, zxid.0, to);
         refusal.iter().for_each(|refusal| refusal.put(to));

@@ -134,6 +134,10 @@ impl Jute<'_> for Option<bool> {
             flag.put(to);
         }
     }
+
+    fn bytes(&self) -> usize {
+        usize::from(self.is_some())
+    }
 }
 
 records! {

@@ -7,14 +7,12 @@
 use std::time::Duration;
 
 use super::code::Code;
-use super::extension::{
-    Ahead, CheckChildren, CheckData, ConditionRecord, Conditions, Departure, reason_number,
-};
+use super::extension::{Ahead, Conditions, Departure, reason_number};
 use super::jute::{Path, Text};
 use super::multi::{self, MultiOp, MultiResult};
-use super::request::{Create, CreateTtl, Op, Request};
+use super::request::{Create, Op, Request};
 use super::response::{Response, WatcherEvent};
-use super::stat::{AclRecord, acl, acl_records};
+use super::stat::{acl_records, checked_acl};
 use crate::model::data;
 use crate::model::error::Error;
 use crate::model::path::ZnodePath;
@@ -131,37 +129,16 @@ pub(crate) fn watch_mode(mode: i32) -> Result<WatchMode, Code> {
 }
 
 /// Converts a create. Checks its mode, path and access control list in the same order as ZooKeeper.
-fn create(op: Op, create: &Create<'_>) -> Result<store::Create, Code> {
-    create_request(
-        op,
-        &create.path,
-        create.data,
-        &create.acl,
-        (create.flags, -1),
-    )
-}
-
-fn create_ttl(create: &CreateTtl<'_>) -> Result<store::Create, Code> {
-    let mode = (create.flags, create.ttl_ms);
-    create_request(Op::CreateTtl, &create.path, create.data, &create.acl, mode)
-}
-
-fn create_request(
-    op: Op,
-    path: &Path<'_>,
-    data: &[u8],
-    list: &[AclRecord<'_>],
-    (flags, ttl_ms): (i32, i64),
-) -> Result<store::Create, Code> {
-    let mode = create_mode(op, flags, ttl_ms)?;
-    if !has_parent(&path.0) {
+fn create(op: Op, it: &Create<'_>, ttl_ms: i64) -> Result<store::Create, Code> {
+    let mode = create_mode(op, it.flags, ttl_ms)?;
+    if !has_parent(&it.path.0) {
         return Err(Code::BadArguments);
     }
-    let acl = acl(list)?;
+    let acl = checked_acl(&it.acl)?;
     Ok(store::Create {
-        path: create_path(&path.0, mode)?,
+        path: create_path(&it.path.0, mode)?,
         // Copy the data, because a slice would keep the whole frame in memory.
-        data: data::copy(data),
+        data: data::copy(it.data),
         mode,
         acl,
     })
@@ -173,26 +150,19 @@ fn create_request(
 /// # Errors
 /// The code that the server must send as the reply, after the replies to earlier requests, without asking the store.
 pub(crate) fn to_store(request: &Request<'_>) -> Result<(Option<store::Request>, Shape), Code> {
-    match request {
-        Request::Multi(ops) => multi_request(ops).map(|(asked, shape)| (Some(asked), shape)),
-        Request::MultiRead(ops) => {
-            let (asked, shape) = multi_read_request(ops);
-            Ok((Some(asked), shape))
-        }
-        Request::GetEphemerals(it) => {
-            let (asked, shape) = ephemerals_request(&it.prefix);
-            Ok((Some(asked), shape))
-        }
-        other => Ok((single(other)?, Shape::of(other))),
-    }
-}
-
-fn single(request: &Request<'_>) -> Result<Option<store::Request>, Code> {
-    Ok(Some(match request {
+    let mut shape = Shape {
+        op: request.op(),
+        text: None,
+        parts: Box::default(),
+        refused: Vec::new(),
+    };
+    let asked = match request {
         Request::Create(it) | Request::Create2(it) | Request::CreateContainer(it) => {
-            store::Request::Create(create(request.op(), it)?)
+            store::Request::Create(create(request.op(), it, -1)?)
         }
-        Request::CreateTtl(it) => store::Request::Create(create_ttl(it)?),
+        Request::CreateTtl(it) => {
+            store::Request::Create(create(Op::CreateTtl, &it.create, it.ttl_ms)?)
+        }
         Request::Delete(it) => store::Request::Delete {
             path: delete_path(&it.path)?,
             version: version(it.version),
@@ -215,9 +185,12 @@ fn single(request: &Request<'_>) -> Result<Option<store::Request>, Code> {
             watch: it.watch,
         },
         // The path is only echoed, so it need not be valid.
-        Request::Sync(_) => store::Request::Sync {
-            path: ZnodePath::root(),
-        },
+        Request::Sync(it) => {
+            shape.text = it.path.as_deref().map(Box::from);
+            store::Request::Sync {
+                path: ZnodePath::root(),
+            }
+        }
         Request::GetAllChildrenNumber(it) => store::Request::GetAllChildrenNumber {
             path: read_path(&it.path)?,
         },
@@ -230,7 +203,7 @@ fn single(request: &Request<'_>) -> Result<Option<store::Request>, Code> {
         },
         Request::SetAcl(it) => store::Request::SetAcl {
             path: write_path(&it.path)?,
-            acl: acl(&it.acl)?,
+            acl: checked_acl(&it.acl)?,
             version: version(it.version),
         },
         Request::CloseSession => store::Request::Close,
@@ -238,7 +211,7 @@ fn single(request: &Request<'_>) -> Result<Option<store::Request>, Code> {
             parent: write_path(&it.parent.0)?,
             name: it.name.to_string(),
             data: data::copy(it.data),
-            acl: acl(&it.acl)?,
+            acl: checked_acl(&it.acl)?,
             blockers: it.blockers.try_into()?,
             count: it.count,
             queue_data: it.queue_data.map(data::copy),
@@ -257,8 +230,12 @@ fn single(request: &Request<'_>) -> Result<Option<store::Request>, Code> {
         Request::Withdraw(it) => store::Request::Withdraw {
             entry: delete_path(&it.path)?,
         },
-        _ => return Ok(None),
-    }))
+        Request::Multi(ops) => multi(ops, &mut shape)?,
+        Request::MultiRead(ops) => multi_read(ops, &mut shape),
+        Request::GetEphemerals(it) => get_ephemerals(&it.prefix, &mut shape),
+        _ => return Ok((None, shape)),
+    };
+    Ok((Some(asked), shape))
 }
 
 /// Converts an event to its record. The record has no zxid, because [`put_event`](super::put_event) adds it.
@@ -304,40 +281,22 @@ pub(crate) struct Shape {
     text: Option<Box<str>>,
     /// Operations of a multi or multiRead.
     parts: Box<[Op]>,
-    /// Index and error code of the first operation of a multi that we refused before asking the store. We replace this
-    /// operation with an operation that the store always refuses. The store still checks the earlier operations first,
-    /// and applies none of them.
-    refused: Option<(usize, Code)>,
-    /// Indexes and error codes of the operations of a multiRead that we refused before asking the store. We replace
-    /// them with other reads, whose results are ignored. The store executes the other operations as usual.
-    unread: Box<[(usize, Code)]>,
+    /// Indexes and error codes of the operations of a multi or multiRead that we refused before asking the store.
+    ///
+    /// In a multi, this is at most one operation. We replace it with an operation that the store always refuses, so the
+    /// store checks the operations before it and applies none of them. In a multiRead, we replace a refused operation
+    /// with another read and ignore its result.
+    refused: Vec<(usize, Code)>,
 }
 
 impl Shape {
-    /// Returns the shape of all requests except multi, multiRead and getEphemerals.
-    fn of(request: &Request<'_>) -> Self {
-        let text = match request {
-            Request::Sync(it) => it.path.as_deref().map(Box::from),
-            _ => None,
-        };
-        Self {
-            text,
-            ..Self::bare(request.op())
-        }
-    }
-
-    fn bare(op: Op) -> Self {
-        Self {
-            op,
-            text: None,
-            parts: Box::default(),
-            refused: None,
-            unread: Box::default(),
-        }
-    }
-
     pub(crate) fn op(&self) -> Op {
         self.op
+    }
+
+    fn refused_at(&self, index: usize) -> Option<Code> {
+        let mut refused = self.refused.iter();
+        refused.find(|(at, _)| *at == index).map(|(_, code)| *code)
     }
 
     /// Converts the store's answer to the record of the reply.
@@ -352,8 +311,8 @@ impl Shape {
             Ok(reply) => self.reply(reply),
             Err(Error::MultiFailed { index, source }) => {
                 // If an earlier operation failed in the store, its error counts instead of our refusal.
-                let refused = self.refused.filter(|(at, _)| at == index);
-                let code = refused.map_or_else(|| Code::from(&**source), |(_, code)| code);
+                let refused = self.refused_at(*index);
+                let code = refused.unwrap_or_else(|| Code::from(&**source));
                 let results = multi::failed(self.parts.len(), *index, code);
                 Ok(Response::Multi(results))
             }
@@ -364,9 +323,7 @@ impl Shape {
     /// Returns the store's error for a failed multi. `None` if we refused the failed operation ourselves.
     pub(crate) fn failure<'a, T>(&self, answer: &'a Result<T, Error>) -> Option<&'a Error> {
         match answer {
-            Err(Error::MultiFailed { index, source })
-                if self.refused.is_none_or(|(at, _)| at != *index) =>
-            {
+            Err(Error::MultiFailed { index, source }) if self.refused_at(*index).is_none() => {
                 Some(source)
             }
             _ => None,
@@ -415,33 +372,36 @@ impl Shape {
             OpReply::Created { path, stat } => {
                 let path = path.as_str().into();
                 match stat {
-                    Some(stat) if *op != Op::Create => MultiResult::Created2(path, *stat),
-                    _ => MultiResult::Created(path),
+                    Some(stat) if *op != Op::Create => {
+                        (Op::Create2, Response::Created(path, *stat))
+                    }
+                    _ => (Op::Create, Response::Path(path)),
                 }
             }
-            OpReply::Deleted => MultiResult::Deleted,
-            OpReply::Set(stat) => MultiResult::Set(*stat),
-            OpReply::Checked => MultiResult::Checked,
+            OpReply::Deleted => (Op::Delete, Response::Empty),
+            OpReply::Set(stat) => (Op::SetData, Response::Stat(*stat)),
+            OpReply::Checked => (Op::Check, Response::Empty),
         };
-        parts.iter().zip(&self.parts).map(result).collect()
+        parts.iter().zip(&self.parts).map(result).map(Ok).collect()
     }
 
     fn multi_read_results<'a>(&self, parts: &'a [ReadReply]) -> Vec<MultiResult<'a>> {
         let result = |(at, part): (usize, &'a ReadReply)| {
-            let unread = self.unread.iter().find(|(refused, _)| *refused == at);
-            match (unread, part) {
-                (Some((_, code)), _) => MultiResult::Failed(code.number()),
-                (None, ReadReply::Data { data, stat }) => MultiResult::Data(data, *stat),
-                (
-                    None,
-                    ReadReply::Entry {
-                        data,
-                        stat,
-                        granted_at_ms,
-                    },
-                ) => MultiResult::Entry(data, *stat, granted_at_ms.unwrap_or(-1)),
-                (None, ReadReply::Children(names)) => MultiResult::Children(texts(names)),
-                (None, ReadReply::Failed(error)) => MultiResult::Failed(Code::from(error).number()),
+            if let Some(code) = self.refused_at(at) {
+                return Err(code.number());
+            }
+            match part {
+                ReadReply::Data { data, stat } => Ok((Op::GetData, Response::Data(data, *stat))),
+                ReadReply::Entry {
+                    data,
+                    stat,
+                    granted_at_ms,
+                } => {
+                    let granted_at_ms = granted_at_ms.unwrap_or(-1);
+                    Ok((Op::GetEntry, Response::Entry(data, *stat, granted_at_ms)))
+                }
+                ReadReply::Children(names) => Ok((Op::GetChildren, Response::Names(texts(names)))),
+                ReadReply::Failed(error) => Err(Code::from(error).number()),
             }
         };
         parts.iter().enumerate().map(result).collect()
@@ -477,27 +437,24 @@ fn texts(names: &[String]) -> Vec<Text<'_>> {
 ///
 /// # Errors
 /// `MarshallingError` for a create with invalid flags, like a ZooKeeper server, which fails to read the whole multi.
-fn multi_request(ops: &[MultiOp<'_>]) -> Result<(store::Request, Shape), Code> {
-    let mut shape = Shape {
-        parts: ops.iter().map(MultiOp::op).collect(),
-        ..Shape::bare(Op::Multi)
-    };
+fn multi(ops: &[MultiOp<'_>], shape: &mut Shape) -> Result<store::Request, Code> {
     if ops.iter().any(has_bad_flags) {
         return Err(Code::MarshallingError);
     }
+    shape.parts = ops.iter().map(MultiOp::op).collect();
     let mut asked = Vec::with_capacity(ops.len());
     for (index, op) in ops.iter().enumerate() {
         match write_op(op) {
             Ok(op) => asked.push(op),
             Err(code) => {
-                shape.refused = Some((index, code));
+                shape.refused.push((index, code));
                 asked.push(always_refused());
                 // Stop here, because a ZooKeeper server does not check the operations after a failed one either.
                 break;
             }
         }
     }
-    Ok((store::Request::Multi(asked), shape))
+    Ok(store::Request::Multi(asked))
 }
 
 fn has_bad_flags(op: &MultiOp<'_>) -> bool {
@@ -520,9 +477,9 @@ fn always_refused() -> store::Op {
 fn write_op(op: &MultiOp<'_>) -> Result<store::Op, Code> {
     Ok(match op {
         MultiOp::Create(it) | MultiOp::Create2(it) | MultiOp::CreateContainer(it) => {
-            store::Op::Create(create(op.op(), it)?)
+            store::Op::Create(create(op.op(), it, -1)?)
         }
-        MultiOp::CreateTtl(it) => store::Op::Create(create_ttl(it)?),
+        MultiOp::CreateTtl(it) => store::Op::Create(create(Op::CreateTtl, &it.create, it.ttl_ms)?),
         MultiOp::Delete(it) => store::Op::Delete {
             path: delete_path(&it.path)?,
             version: version(it.version),
@@ -536,53 +493,38 @@ fn write_op(op: &MultiOp<'_>) -> Result<store::Op, Code> {
             path: write_path(&it.path.0)?,
             version: version(it.version),
         },
-        MultiOp::CheckData(it) => store::Op::Require(data_condition(it)?),
-        MultiOp::CheckChildren(it) => store::Op::Require(children_condition(it)?),
-        // Unreachable from a frame, because `read_writes` refuses reads.
-        MultiOp::GetChildren(_) | MultiOp::GetData(_) | MultiOp::GetEntry(_) => {
-            return Err(Code::MarshallingError);
-        }
+        other => store::Op::Require(condition(other)?),
     })
 }
 
-fn data_condition(it: &CheckData<'_>) -> Result<store::Condition, Code> {
-    Ok(store::Condition::Data {
-        znode: write_path(&it.path.0)?,
-        data: data::copy(it.data),
-    })
-}
-
-fn children_condition(it: &CheckChildren<'_>) -> Result<store::Condition, Code> {
-    Ok(store::Condition::Children {
-        znode: write_path(&it.path.0)?,
-        limit: u32::try_from(it.limit).map_err(|_| Code::BadArguments)?,
-    })
+fn condition(op: &MultiOp<'_>) -> Result<store::Condition, Code> {
+    match op {
+        MultiOp::CheckData(it) => Ok(store::Condition::Data {
+            znode: write_path(&it.path.0)?,
+            data: data::copy(it.data),
+        }),
+        MultiOp::CheckChildren(it) => Ok(store::Condition::Children {
+            znode: write_path(&it.path.0)?,
+            limit: u32::try_from(it.limit).map_err(|_| Code::BadArguments)?,
+        }),
+        // Unreachable from a frame, because a multi has no reads and `Conditions` has no other operations.
+        _ => Err(Code::MarshallingError),
+    }
 }
 
 fn conditions(records: &Conditions<'_>) -> Result<Vec<store::Condition>, Code> {
-    let condition = |record: &ConditionRecord<'_>| match record {
-        ConditionRecord::Data(it) => data_condition(it),
-        ConditionRecord::Children(it) => children_condition(it),
-    };
     records.0.iter().map(condition).collect()
 }
 
-fn multi_read_request(ops: &[MultiOp<'_>]) -> (store::Request, Shape) {
-    let mut unread = Vec::new();
-    let mut asked = Vec::with_capacity(ops.len());
-    for (index, op) in ops.iter().enumerate() {
-        asked.push(read_op(op).unwrap_or_else(|code| {
-            unread.push((index, code));
+fn multi_read(ops: &[MultiOp<'_>], shape: &mut Shape) -> store::Request {
+    let read = |(index, op)| {
+        read_op(op).unwrap_or_else(|code| {
+            shape.refused.push((index, code));
             // This read takes the place of the refused operation. Its result is later replaced with the code.
             store::ReadOp::GetChildren(ZnodePath::root())
-        }));
-    }
-    let shape = Shape {
-        parts: ops.iter().map(MultiOp::op).collect(),
-        unread: unread.into(),
-        ..Shape::bare(Op::MultiRead)
+        })
     };
-    (store::Request::MultiRead(asked), shape)
+    store::Request::MultiRead(ops.iter().enumerate().map(read).collect())
 }
 
 fn read_op(op: &MultiOp<'_>) -> Result<store::ReadOp, Code> {
@@ -590,22 +532,17 @@ fn read_op(op: &MultiOp<'_>) -> Result<store::ReadOp, Code> {
         MultiOp::GetData(it) => read_path(&it.path).map(store::ReadOp::GetData),
         MultiOp::GetChildren(it) => read_path(&it.path).map(store::ReadOp::GetChildren),
         MultiOp::GetEntry(it) => read_path(&it.path).map(store::ReadOp::GetEntry),
-        // Unreachable from a frame, because `read_reads` refuses writes.
+        // Unreachable from a frame, because a multiRead has no writes.
         _ => Err(Code::MarshallingError),
     }
 }
 
 /// The prefix may be any text. If it is not a valid path, we ask the store for all znodes and filter them.
-fn ephemerals_request(prefix: &str) -> (store::Request, Shape) {
+fn get_ephemerals(prefix: &str, shape: &mut Shape) -> store::Request {
     let wants_all = prefix.trim().is_empty() || prefix.trim() == "/";
-    let (prefix, text) = match ZnodePath::new(prefix) {
-        Ok(prefix) => (prefix, None),
-        Err(_) if wants_all => (ZnodePath::root(), None),
-        Err(_) => (ZnodePath::root(), Some(prefix)),
-    };
-    let shape = Shape {
-        text: text.map(Box::from),
-        ..Shape::bare(Op::GetEphemerals)
-    };
-    (store::Request::GetEphemerals { prefix }, shape)
+    let prefix = ZnodePath::new(prefix).unwrap_or_else(|_| {
+        shape.text = (!wants_all).then(|| prefix.into());
+        ZnodePath::root()
+    });
+    store::Request::GetEphemerals { prefix }
 }

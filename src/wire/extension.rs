@@ -5,8 +5,8 @@
 
 use super::code::Code;
 use super::connect::{ReplyHeader, xid};
-use super::frame::LENGTH_BYTES;
-use super::jute::{Data, Jute, Malformed, Path, Reader, Text, records};
+use super::jute::{Data, Jute, Malformed, Path, Reader, Text, put_count, records};
+use super::multi::MultiOp;
 use super::request::Op;
 use super::stat::AclRecord;
 use crate::model::protocol::Blockers;
@@ -125,16 +125,12 @@ impl<'a> Jute<'a> for Ahead<'a> {
             Self::Unknown => 4_i32.put(to),
         }
     }
-}
 
-impl Ahead<'_> {
-    /// Returns the size of the encoded record, in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        let text = |text: &Text<'_>| LENGTH_BYTES + text.len();
+    fn bytes(&self) -> usize {
         4 + match self {
             Self::Clear | Self::Gone | Self::Unknown => 0,
-            Self::Blocked { by, .. } => text(&by.0) + 8 + 4,
-            Self::Listed(names) => LENGTH_BYTES + names.iter().map(text).sum::<usize>(),
+            Self::Blocked { by, watch, count } => by.bytes() + watch.bytes() + count.bytes(),
+            Self::Listed(names) => names.bytes(),
         }
     }
 }
@@ -161,6 +157,10 @@ impl<'a> Jute<'a> for BlockersRecord {
     fn put(&self, to: &mut Vec<u8>) {
         self.0.put(to);
     }
+
+    fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
 }
 
 impl From<Blockers> for BlockersRecord {
@@ -186,53 +186,41 @@ impl TryFrom<BlockersRecord> for Blockers {
     }
 }
 
-/// Conditions that an entry waits for. They are the last field of its request. The field is left out if there are no
-/// conditions, and in version 3.
+/// Conditions that an entry waits for: [`MultiOp::CheckData`] and [`MultiOp::CheckChildren`], each preceded by its number.
+/// They are the last field of the request. The field is left out if there are no conditions, and in version 3.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Conditions<'a>(pub(crate) Vec<ConditionRecord<'a>>);
+pub(crate) struct Conditions<'a>(pub(crate) Vec<MultiOp<'a>>);
 
 impl<'a> Jute<'a> for Conditions<'a> {
     fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
-        Ok(Self(match from.is_empty() {
-            true => Vec::new(),
-            false => from.next()?,
-        }))
+        let count = match from.is_empty() {
+            true => 0,
+            false => from.next::<i32>()?,
+        };
+        let mut conditions = Vec::new();
+        for _ in 0..count {
+            let op = Op::of(from.next()?);
+            let op = op.filter(|op| matches!(op, Op::CheckData | Op::CheckChildren));
+            let op = op.ok_or(Malformed("an unknown kind of condition"))?;
+            conditions.push(MultiOp::read(op, from)?);
+        }
+        Ok(Self(conditions))
     }
 
     fn put(&self, to: &mut Vec<u8>) {
         if !self.0.is_empty() {
-            self.0.put(to);
+            put_count(self.0.len(), to);
         }
-    }
-}
-
-/// Encoded as the number of its operation, followed by its record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ConditionRecord<'a> {
-    Data(CheckData<'a>),
-    Children(CheckChildren<'a>),
-}
-
-impl<'a> Jute<'a> for ConditionRecord<'a> {
-    fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
-        match Op::of(from.next()?) {
-            Some(Op::CheckData) => from.next().map(Self::Data),
-            Some(Op::CheckChildren) => from.next().map(Self::Children),
-            _ => Err(Malformed("an unknown kind of condition")),
+        for condition in &self.0 {
+            condition.op().number().put(to);
+            condition.put(to);
         }
     }
 
-    fn put(&self, to: &mut Vec<u8>) {
-        match self {
-            Self::Data(record) => {
-                Op::CheckData.number().put(to);
-                record.put(to);
-            }
-            Self::Children(record) => {
-                Op::CheckChildren.number().put(to);
-                record.put(to);
-            }
-        }
+    fn bytes(&self) -> usize {
+        let count = if self.0.is_empty() { 0 } else { 4 };
+        let condition = |condition: &MultiOp<'_>| 4 + condition.bytes();
+        count + self.0.iter().map(condition).sum::<usize>()
     }
 }
 

@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::str::Utf8Error;
 
+use super::frame::LENGTH_BYTES;
 use crate::model::data;
 
 /// Bytes that are not the expected record. The server answers
@@ -31,6 +32,9 @@ pub(crate) trait Jute<'a>: Sized {
     fn read(from: &mut Reader<'a>) -> Result<Self, Malformed>;
 
     fn put(&self, to: &mut Vec<u8>);
+
+    /// Returns the number of bytes that [`put`](Self::put) appends.
+    fn bytes(&self) -> usize;
 }
 
 #[derive(Clone, Debug)]
@@ -109,6 +113,10 @@ impl Jute<'_> for i32 {
     fn put(&self, to: &mut Vec<u8>) {
         to.extend_from_slice(&self.to_be_bytes());
     }
+
+    fn bytes(&self) -> usize {
+        size_of::<Self>()
+    }
 }
 
 impl Jute<'_> for i64 {
@@ -118,6 +126,10 @@ impl Jute<'_> for i64 {
 
     fn put(&self, to: &mut Vec<u8>) {
         to.extend_from_slice(&self.to_be_bytes());
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Self>()
     }
 }
 
@@ -130,6 +142,10 @@ impl Jute<'_> for bool {
     fn put(&self, to: &mut Vec<u8>) {
         to.push(u8::from(*self));
     }
+
+    fn bytes(&self) -> usize {
+        1
+    }
 }
 
 impl<'a> Jute<'a> for Text<'a> {
@@ -139,6 +155,10 @@ impl<'a> Jute<'a> for Text<'a> {
 
     fn put(&self, to: &mut Vec<u8>) {
         put_counted(self.as_bytes(), to);
+    }
+
+    fn bytes(&self) -> usize {
+        LENGTH_BYTES + self.len()
     }
 }
 
@@ -152,6 +172,10 @@ impl<'a> Jute<'a> for Option<Text<'a>> {
             Some(text) => text.put(to),
             None => put_null(to),
         }
+    }
+
+    fn bytes(&self) -> usize {
+        LENGTH_BYTES + self.as_ref().map_or(0, |text| text.len())
     }
 }
 
@@ -167,6 +191,10 @@ impl<'a> Jute<'a> for Data<'a> {
             put_counted(self, to);
         }
     }
+
+    fn bytes(&self) -> usize {
+        LENGTH_BYTES + self.len()
+    }
 }
 
 impl<'a> Jute<'a> for Option<Data<'a>> {
@@ -179,6 +207,10 @@ impl<'a> Jute<'a> for Option<Data<'a>> {
             Some(data) => data.put(to),
             None => put_null(to),
         }
+    }
+
+    fn bytes(&self) -> usize {
+        LENGTH_BYTES + self.map_or(0, <[u8]>::len)
     }
 }
 
@@ -198,6 +230,10 @@ impl<'a, T: Jute<'a>> Jute<'a> for Vec<T> {
         put_count(self.len(), to);
         self.iter().for_each(|entry| entry.put(to));
     }
+
+    fn bytes(&self) -> usize {
+        LENGTH_BYTES + self.iter().map(T::bytes).sum::<usize>()
+    }
 }
 
 /// A path as the client sent it, or another text. Null is refused, because a ZooKeeper server fails on it.
@@ -213,6 +249,10 @@ impl<'a> Jute<'a> for Path<'a> {
 
     fn put(&self, to: &mut Vec<u8>) {
         self.0.put(to);
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.bytes()
     }
 }
 
@@ -235,6 +275,10 @@ impl<'a, T: Jute<'a>> Jute<'a> for NonNullList<T> {
 
     fn put(&self, to: &mut Vec<u8>) {
         self.0.put(to);
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.bytes()
     }
 }
 
@@ -271,10 +315,68 @@ macro_rules! record_impl {
         fn put(&self, to: &mut Vec<u8>) {
             $(self.$field.put(to);)*
         }
+
+        fn bytes(&self) -> usize {
+            0 $(+ self.$field.bytes())*
+        }
     };
 }
 
-pub(crate) use {record_impl, records};
+/// Declares an enum of records that are chosen by an operation. The fields of a variant are encoded in order. Variants
+/// without fields follow the semicolon.
+macro_rules! by_op {
+    ($(#[$doc:meta])* $enum:ident {
+        $($(#[$about:meta])* $name:ident($($field:ident: $kind:ty),*) = $op:ident $(| $more:ident)*,)*
+        ; $($(#[$told:meta])* $bare:ident = $bare_op:ident $(| $bare_more:ident)*,)*
+    }) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "each is the record of the operation of its name")]
+        pub(crate) enum $enum<'a> {
+            $($(#[$about])* $name($($kind),*),)*
+            $($(#[$told])* $bare,)*
+        }
+
+        impl<'a> $enum<'a> {
+            /// Reads the record of an operation. Ignores bytes after the record, as ZooKeeper does.
+            pub(crate) fn read(op: Op, from: &mut Reader<'a>) -> Result<Self, Malformed> {
+                Ok(match op {
+                    $(Op::$op $(| Op::$more)* => Self::$name($(from.next::<$kind>()?),*),)*
+                    $(Op::$bare_op $(| Op::$bare_more)* => Self::$bare,)*
+                    #[allow(unreachable_patterns, reason = "some enums have a record for every operation")]
+                    _ => return Err(Malformed("the operation is not allowed here")),
+                })
+            }
+
+            pub(crate) fn put(&self, to: &mut Vec<u8>) {
+                match self {
+                    $(Self::$name($($field),*) => { $($field.put(to);)* })*
+                    $(Self::$bare => {})*
+                }
+            }
+
+            /// Returns the number of bytes that [`put`](Self::put) appends.
+            #[allow(dead_code, reason = "only the size of responses is limited")]
+            pub(crate) fn bytes(&self) -> usize {
+                match self {
+                    $(Self::$name($($field),*) => 0 $(+ $field.bytes())*,)*
+                    $(Self::$bare => 0,)*
+                }
+            }
+
+            /// Returns the operation, or the first one if several have this record.
+            #[allow(dead_code, reason = "a response does not know its operation")]
+            pub(crate) fn op(&self) -> Op {
+                match self {
+                    $(Self::$name(..) => Op::$op,)*
+                    $(Self::$bare => Op::$bare_op,)*
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use {by_op, record_impl, records};
 
 #[cfg(test)]
 mod tests {

@@ -3,8 +3,8 @@
 use super::code::Code;
 use super::connect::RequestHeader;
 use super::extension::{CheckChildren, CheckData, Enqueue, ForgetWatch, GetPredecessor, GetQueue};
-use super::jute::{Data, Jute, Malformed, NonNullList, Path, Reader, Text, records};
-use super::multi::{self, MultiOp};
+use super::jute::{Data, Jute, Malformed, NonNullList, Path, Reader, Text, by_op, records};
+use super::multi::MultiOp;
 use super::stat::AclRecord;
 
 /// Each operation has a name, a number, and the letters that `cons` shows.
@@ -151,10 +151,7 @@ records! {
     }
 
     CreateTtl<'a> {
-        path: Path<'a>,
-        data: Data<'a>,
-        acl: Vec<AclRecord<'a>>,
-        flags: i32,
+        create: Create<'a>,
         ttl_ms: i64,
     }
 
@@ -250,49 +247,6 @@ records! {
     }
 }
 
-/// Declares the requests by operation and record. Requests without a record follow the semicolon.
-macro_rules! requests {
-    ($($name:ident($record:ty),)* ; $($bare:ident,)*) => {
-        #[derive(Clone, Debug, PartialEq, Eq)]
-        #[allow(missing_docs, reason = "each is the operation of its name, with the record that it has")]
-        pub(crate) enum Request<'a> {
-            $($name($record),)*
-            Multi(Vec<MultiOp<'a>>),
-            MultiRead(Vec<MultiOp<'a>>),
-            $($bare,)*
-        }
-
-        impl<'a> Request<'a> {
-            /// Ignores bytes after the record, as ZooKeeper does.
-            pub(crate) fn read(op: Op, from: &mut Reader<'a>) -> Result<Self, Malformed> {
-                Ok(match op {
-                    $(Op::$name => Self::$name(from.next()?),)*
-                    Op::Multi => Self::Multi(multi::read_writes(from)?),
-                    Op::MultiRead => Self::MultiRead(multi::read_reads(from)?),
-                    $(Op::$bare => Self::$bare,)*
-                })
-            }
-
-            pub(crate) fn put(&self, to: &mut Vec<u8>) {
-                match self {
-                    $(Self::$name(record) => record.put(to),)*
-                    Self::Multi(ops) | Self::MultiRead(ops) => multi::put_ops(ops, to),
-                    $(Self::$bare => {})*
-                }
-            }
-
-            pub(crate) fn op(&self) -> Op {
-                match self {
-                    $(Self::$name(_) => Op::$name,)*
-                    Self::Multi(_) => Op::Multi,
-                    Self::MultiRead(_) => Op::MultiRead,
-                    $(Self::$bare => Op::$bare,)*
-                }
-            }
-        }
-    };
-}
-
 impl Request<'_> {
     /// Returns true if the request, or one of its operations, is one of Lockkeeper's own.
     #[cfg_attr(not(feature = "server"), allow(dead_code, reason = "a server asks"))]
@@ -304,46 +258,60 @@ impl Request<'_> {
     }
 }
 
-requests! {
-    Create(Create<'a>),
-    Delete(Versioned<'a>),
-    Exists(Read<'a>),
-    GetData(Read<'a>),
-    SetData(SetData<'a>),
-    GetAcl(Named<'a>),
-    SetAcl(SetAcl<'a>),
-    GetChildren(Read<'a>),
-    Sync(Sync<'a>),
-    GetChildren2(Read<'a>),
-    Check(Versioned<'a>),
-    Create2(Create<'a>),
-    Reconfig(Reconfig<'a>),
-    CheckWatches(Watches<'a>),
-    RemoveWatches(Watches<'a>),
-    CreateContainer(Create<'a>),
-    CreateTtl(CreateTtl<'a>),
-    Auth(Auth<'a>),
-    SetWatches(SetWatches<'a>),
-    Sasl(Sasl<'a>),
-    GetEphemerals(Prefix<'a>),
-    GetAllChildrenNumber(Named<'a>),
-    SetWatches2(SetWatches2<'a>),
-    AddWatch(AddWatch<'a>),
-    Enqueue(Enqueue<'a>),
-    GetPredecessor(GetPredecessor<'a>),
-    GetQueue(GetQueue<'a>),
-    Withdraw(Named<'a>),
-    ForgetWatch(ForgetWatch),
-    CheckData(CheckData<'a>),
-    CheckChildren(CheckChildren<'a>),
-    GetEntry(Read<'a>),
-    ;
-    Ping,
-    WhoAmI,
-    CloseSession,
+by_op! {
+    Request {
+        Create(it: Create<'a>) = Create,
+        Delete(it: Versioned<'a>) = Delete,
+        Exists(it: Read<'a>) = Exists,
+        GetData(it: Read<'a>) = GetData,
+        SetData(it: SetData<'a>) = SetData,
+        GetAcl(it: Named<'a>) = GetAcl,
+        SetAcl(it: SetAcl<'a>) = SetAcl,
+        GetChildren(it: Read<'a>) = GetChildren,
+        Sync(it: Sync<'a>) = Sync,
+        GetChildren2(it: Read<'a>) = GetChildren2,
+        Check(it: Versioned<'a>) = Check,
+        Multi(ops: Vec<MultiOp<'a>>) = Multi,
+        Create2(it: Create<'a>) = Create2,
+        Reconfig(it: Reconfig<'a>) = Reconfig,
+        CheckWatches(it: Watches<'a>) = CheckWatches,
+        RemoveWatches(it: Watches<'a>) = RemoveWatches,
+        CreateContainer(it: Create<'a>) = CreateContainer,
+        CreateTtl(it: CreateTtl<'a>) = CreateTtl,
+        MultiRead(ops: Vec<MultiOp<'a>>) = MultiRead,
+        Auth(it: Auth<'a>) = Auth,
+        SetWatches(it: SetWatches<'a>) = SetWatches,
+        Sasl(it: Sasl<'a>) = Sasl,
+        GetEphemerals(it: Prefix<'a>) = GetEphemerals,
+        GetAllChildrenNumber(it: Named<'a>) = GetAllChildrenNumber,
+        SetWatches2(it: SetWatches2<'a>) = SetWatches2,
+        AddWatch(it: AddWatch<'a>) = AddWatch,
+        Enqueue(it: Enqueue<'a>) = Enqueue,
+        GetPredecessor(it: GetPredecessor<'a>) = GetPredecessor,
+        GetQueue(it: GetQueue<'a>) = GetQueue,
+        Withdraw(it: Named<'a>) = Withdraw,
+        ForgetWatch(it: ForgetWatch) = ForgetWatch,
+        CheckData(it: CheckData<'a>) = CheckData,
+        CheckChildren(it: CheckChildren<'a>) = CheckChildren,
+        GetEntry(it: Read<'a>) = GetEntry,
+        ;
+        Ping = Ping,
+        WhoAmI = WhoAmI,
+        CloseSession = CloseSession,
+    }
 }
 
 impl Request<'_> {
+    /// Returns true for a multi with a read and a multiRead with a write. We refuse both, because a multi fails as a
+    /// whole, but the operations of a multiRead fail separately (rule 16).
+    fn mixes_reads_and_writes(&self) -> bool {
+        match self {
+            Self::Multi(ops) => ops.iter().any(|op| op.op().is_read()),
+            Self::MultiRead(ops) => ops.iter().any(|op| !op.op().is_read()),
+            _ => false,
+        }
+    }
+
     /// Appends the body of the request's frame, which consists of the header and the record.
     pub(crate) fn put_with_header(&self, xid: i32, to: &mut Vec<u8>) {
         let op = self.op().number();
@@ -395,6 +363,10 @@ impl<'a> Incoming<'a> {
             code: Code::Unimplemented,
         })?;
         match Request::read(op, &mut from) {
+            Ok(request) if request.mixes_reads_and_writes() => Err(Refused::Answer {
+                xid,
+                code: Code::MarshallingError,
+            }),
             Ok(request) => Ok(Self { xid, request }),
             // ZooKeeper reads the records of these two operations in its network layer, where a malformed record ends
             // the connection. All other records are read by its request processors, which answer a malformed one with

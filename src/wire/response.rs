@@ -3,11 +3,10 @@
 use super::code::Code;
 use super::connect::{ReplyHeader, xid};
 use super::extension::Ahead;
-use super::frame::LENGTH_BYTES;
-use super::jute::{Data, Jute, Malformed, Path, Reader, Text, records};
-use super::multi::{self, MultiResult};
+use super::jute::{Data, Jute, Malformed, Path, Reader, Text, by_op, records};
+use super::multi::MultiResult;
 use super::request::Op;
-use super::stat::{AclRecord, STAT_BYTES};
+use super::stat::AclRecord;
 use crate::model::types::Stat;
 
 records! {
@@ -27,152 +26,39 @@ records! {
     }
 }
 
-/// Record of a reply. An error reply has no record, except the reply of a failed multi. The header of that reply has no
-/// error, and each result has an error code (rule 16).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Response<'a> {
-    /// Reply to delete, ping, auth, setWatches, checkWatches, removeWatches and closeSession, and any error reply.
-    Empty,
-    /// Reply to create.
-    Path(Path<'a>),
-    /// Reply to sync, with the path of the request.
-    Synced(Option<Text<'a>>),
-    /// Reply to create2, createContainer and createTTL.
-    Created(Path<'a>, Stat),
-    /// Reply to exists, setData and setACL.
-    Stat(Stat),
-    Data(Data<'a>, Stat),
-    Acl(Vec<AclRecord<'a>>, Stat),
-    /// Reply to getChildren (names) and getEphemerals (paths).
-    Names(Vec<Text<'a>>),
-    /// Reply to getChildren2.
-    Children(Vec<Text<'a>>, Stat),
-    /// Reply to getAllChildrenNumber.
-    Count(i32),
-    /// Reply to addWatch, always 0.
-    Watching(i32),
-    /// Reply to multi and multiRead.
-    Multi(Vec<MultiResult<'a>>),
-    /// Reply to sasl.
-    Token(Option<Data<'a>>),
-    WhoAmI(Vec<ClientInfo<'a>>),
-    /// Reply to enqueue. It contains the entry, and the transaction that created the entry.
-    Enqueued(Path<'a>, i64, Ahead<'a>),
-    Ahead(Ahead<'a>),
-    /// Reply to getQueue. It contains the names, and whether they are sorted.
-    Queue(Vec<Text<'a>>, bool),
+by_op! {
+    /// Record of a reply. An error reply has no record, except the reply of a failed multi. The header of that reply
+    /// has no error, and each result has an error code (rule 16).
+    Response {
+        Path(path: Path<'a>) = Create,
+        /// Contains the path of the request.
+        Synced(path: Option<Text<'a>>) = Sync,
+        Created(path: Path<'a>, stat: Stat) = Create2 | CreateContainer | CreateTtl,
+        Stat(stat: Stat) = SetData | Exists | SetAcl,
+        Data(data: Data<'a>, stat: Stat) = GetData | Reconfig,
+        Acl(acl: Vec<AclRecord<'a>>, stat: Stat) = GetAcl,
+        Names(names: Vec<Text<'a>>) = GetChildren | GetEphemerals,
+        Children(names: Vec<Text<'a>>, stat: Stat) = GetChildren2,
+        Count(count: i32) = GetAllChildrenNumber,
+        /// Always 0.
+        Watching(code: i32) = AddWatch,
+        Multi(results: Vec<MultiResult<'a>>) = Multi | MultiRead,
+        Token(token: Option<Data<'a>>) = Sasl,
+        WhoAmI(infos: Vec<ClientInfo<'a>>) = WhoAmI,
+        /// The entry, and the transaction that created it.
+        Enqueued(path: Path<'a>, czxid: i64, ahead: Ahead<'a>) = Enqueue,
+        Ahead(ahead: Ahead<'a>) = GetPredecessor,
+        /// The names, and whether they are sorted.
+        Queue(names: Vec<Text<'a>>, is_sorted: bool) = GetQueue,
+        /// Data and Stat of an entry, and the time of its grant in milliseconds, or -1 if the time is unknown.
+        Entry(data: Data<'a>, stat: Stat, granted_at_ms: i64) = GetEntry,
+        ;
+        Empty = Delete | Check | Ping | CheckWatches | RemoveWatches | Auth | SetWatches | SetWatches2 | Withdraw
+            | ForgetWatch | CheckData | CheckChildren | CloseSession,
+    }
 }
 
-impl<'a> Response<'a> {
-    /// Reads the record of a successful reply.
-    pub(crate) fn read(op: Op, from: &mut Reader<'a>) -> Result<Self, Malformed> {
-        Ok(match op {
-            Op::Create => Self::Path(from.next()?),
-            Op::Sync => Self::Synced(from.next()?),
-            Op::Create2 | Op::CreateContainer | Op::CreateTtl => {
-                Self::Created(from.next()?, from.next()?)
-            }
-            Op::Exists | Op::SetData | Op::SetAcl => Self::Stat(from.next()?),
-            Op::GetData | Op::Reconfig => Self::Data(from.next()?, from.next()?),
-            Op::GetAcl => Self::Acl(from.next()?, from.next()?),
-            Op::GetChildren | Op::GetEphemerals => Self::Names(from.next()?),
-            Op::GetChildren2 => Self::Children(from.next()?, from.next()?),
-            Op::GetAllChildrenNumber => Self::Count(from.next()?),
-            Op::AddWatch => Self::Watching(from.next()?),
-            Op::Multi | Op::MultiRead => Self::Multi(multi::read_results(from)?),
-            Op::Sasl => Self::Token(from.next()?),
-            Op::WhoAmI => Self::WhoAmI(from.next()?),
-            Op::Enqueue => Self::Enqueued(from.next()?, from.next()?, from.next()?),
-            Op::GetPredecessor => Self::Ahead(from.next()?),
-            Op::GetQueue => Self::Queue(from.next()?, from.next()?),
-            Op::Delete
-            | Op::Ping
-            | Op::Check
-            | Op::CheckWatches
-            | Op::RemoveWatches
-            | Op::Auth
-            | Op::SetWatches
-            | Op::SetWatches2
-            | Op::Withdraw
-            | Op::ForgetWatch
-            | Op::CheckData
-            | Op::CheckChildren
-            | Op::GetEntry
-            | Op::CloseSession => Self::Empty,
-        })
-    }
-
-    pub(crate) fn put(&self, to: &mut Vec<u8>) {
-        match self {
-            Self::Empty => {}
-            Self::Path(path) => path.put(to),
-            Self::Synced(path) => path.put(to),
-            Self::Created(path, stat) => {
-                path.put(to);
-                stat.put(to);
-            }
-            Self::Stat(stat) => stat.put(to),
-            Self::Data(data, stat) => {
-                data.put(to);
-                stat.put(to);
-            }
-            Self::Acl(acl, stat) => {
-                acl.put(to);
-                stat.put(to);
-            }
-            Self::Names(names) => names.put(to),
-            Self::Children(names, stat) => {
-                names.put(to);
-                stat.put(to);
-            }
-            Self::Count(number) | Self::Watching(number) => number.put(to),
-            Self::Multi(results) => multi::put_results(results, to),
-            Self::Token(token) => token.put(to),
-            Self::WhoAmI(infos) => infos.put(to),
-            Self::Enqueued(path, czxid, ahead) => {
-                path.put(to);
-                czxid.put(to);
-                ahead.put(to);
-            }
-            Self::Ahead(ahead) => ahead.put(to),
-            Self::Queue(names, is_sorted) => {
-                names.put(to);
-                is_sorted.put(to);
-            }
-        }
-    }
-
-    /// Returns the size of the encoded record, in bytes. Check this size before encoding, because a multiRead may read
-    /// one large znode many times.
-    pub(crate) fn record_bytes(&self) -> usize {
-        let text = |text: &Text<'_>| LENGTH_BYTES + text.len();
-        let texts = |names: &[Text<'_>]| LENGTH_BYTES + names.iter().map(text).sum::<usize>();
-        match self {
-            Self::Empty => 0,
-            Self::Path(path) => text(&path.0),
-            Self::Synced(path) => LENGTH_BYTES + path.as_ref().map_or(0, |path| path.len()),
-            Self::Created(path, _) => text(&path.0) + STAT_BYTES,
-            Self::Stat(_) => STAT_BYTES,
-            Self::Data(data, _) => LENGTH_BYTES + data.len() + STAT_BYTES,
-            Self::Acl(acl, _) => {
-                let entry = |it: &AclRecord<'_>| 4 + text(&it.scheme) + text(&it.id.0);
-                LENGTH_BYTES + acl.iter().map(entry).sum::<usize>() + STAT_BYTES
-            }
-            Self::Names(names) => texts(names),
-            Self::Children(names, _) => texts(names) + STAT_BYTES,
-            Self::Count(_) | Self::Watching(_) => 4,
-            Self::Multi(results) => multi::results_bytes(results),
-            Self::Token(token) => LENGTH_BYTES + token.map_or(0, <[u8]>::len),
-            Self::WhoAmI(infos) => {
-                let info = |it: &ClientInfo<'_>| text(&it.scheme) + text(&it.user);
-                LENGTH_BYTES + infos.iter().map(info).sum::<usize>()
-            }
-            Self::Enqueued(path, _, ahead) => text(&path.0) + 8 + ahead.bytes(),
-            Self::Ahead(ahead) => ahead.bytes(),
-            Self::Queue(names, _) => texts(names) + 1,
-        }
-    }
-
+impl Response<'_> {
     /// Appends the body of a reply's frame, which consists of the header and the record.
     pub(crate) fn put_with_header(&self, xid: i32, zxid: i64, to: &mut Vec<u8>) {
         ReplyHeader::new(xid, zxid, Code::Ok).put(to);

@@ -8,7 +8,7 @@ use crate::model::acl::Acl;
 use crate::model::types::{AclEntry, SessionId, Stat, Zxid};
 
 /// Size of an encoded [`Stat`], in bytes.
-pub(crate) const STAT_BYTES: usize = 68;
+const STAT_BYTES: usize = 68;
 
 impl Jute<'_> for Stat {
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
@@ -40,6 +40,10 @@ impl Jute<'_> for Stat {
         self.data_length.put(to);
         self.num_children.put(to);
         self.pzxid.0.put(to);
+    }
+
+    fn bytes(&self) -> usize {
+        STAT_BYTES
     }
 }
 
@@ -81,6 +85,10 @@ impl<'a> Jute<'a> for AclRecord<'a> {
         self.scheme.put(to);
         self.id.put(to);
     }
+
+    fn bytes(&self) -> usize {
+        4 + self.scheme.bytes() + self.id.bytes()
+    }
 }
 
 impl<'a> From<&'a AclEntry> for AclRecord<'a> {
@@ -112,14 +120,17 @@ impl AclRecord<'_> {
 /// # Errors
 /// `InvalidAcl` for an empty list, or if a scheme is empty, null or not UTF-8. The store checks the other schemes and
 /// the ids.
-pub(crate) fn acl(records: &[AclRecord<'_>]) -> Result<Acl, Code> {
+pub(crate) fn checked_acl(records: &[AclRecord<'_>]) -> Result<Acl, Code> {
+    if records.is_empty() || records.iter().any(|entry| entry.scheme.is_empty()) {
+        return Err(Code::InvalidAcl);
+    }
+    Ok(acl(records))
+}
+
+pub(crate) fn acl(records: &[AclRecord<'_>]) -> Acl {
     match records {
-        [] => Err(Code::InvalidAcl),
-        list if list.iter().any(|entry| entry.scheme.is_empty()) => Err(Code::InvalidAcl),
-        [only] if only.is_open() => Ok(Acl::open()),
-        list => Ok(Acl::new(
-            list.iter().map(AclRecord::entry).collect::<Vec<_>>(),
-        )),
+        [only] if only.is_open() => Acl::open(),
+        list => Acl::new(list.iter().map(AclRecord::entry).collect::<Vec<_>>()),
     }
 }
 
@@ -149,10 +160,10 @@ mod tests {
     #[test]
     fn the_open_list_is_known_and_written_out() {
         let open = Acl::open();
-        assert_eq!(acl(&acl_records(&open)), Ok(open.clone()));
+        assert_eq!(checked_acl(&acl_records(&open)), Ok(open.clone()));
         let own = Acl::creator_all();
-        assert_eq!(acl(&acl_records(&own)), Ok(own.clone()));
-        assert_eq!(acl(&[]), Err(Code::InvalidAcl));
+        assert_eq!(checked_acl(&acl_records(&own)), Ok(own.clone()));
+        assert_eq!(checked_acl(&[]), Err(Code::InvalidAcl));
     }
 
     #[test]
@@ -179,7 +190,7 @@ mod tests {
             scheme: "digest".into(),
             id: "a:b".into(),
         };
-        let list = acl(&[record]).unwrap();
+        let list = checked_acl(&[record]).unwrap();
         assert_eq!(list.entries().unwrap()[0].permissions, AclEntry::ALL);
     }
 }

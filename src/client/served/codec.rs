@@ -1,23 +1,20 @@
 //! Encodes requests as frames and decodes replies, in ZooKeeper's protocol or with Lockkeeper's own operations if the
 //! server agreed ([`Dialect`]).
-//!
-//! Callers use paths relative to the session's chroot. The encoded paths are absolute (rule 21).
 
 use bytes::Bytes;
 
+use super::chroot::Chroot;
 use super::watches::{Interest, WatchKey, WatchTable};
-use crate::model::acl::Acl;
 use crate::model::error::{Error, Result};
-use crate::model::identity::is_anyone;
 use crate::model::path::ZnodePath;
 use crate::model::protocol::{
     Condition, Create, Op as WriteOp, OpReply, Predecessor, ReadOp, ReadReply, Reply, Request,
 };
-use crate::model::types::{AclEntry, CreateMode, SessionId, Zxid};
+use crate::model::types::{CreateMode, SessionId, Zxid};
 use crate::model::watch::WatchMode;
 use crate::wire::{
-    self, About, AclRecord, Ahead, Code, Malformed, MultiOp, MultiResult, Op, Path, Reader,
-    Response, acl_records, flags, put_frame,
+    self, About, Ahead, Code, Malformed, MultiOp, MultiResult, Op, Reader, Response, acl,
+    acl_records, flags, put_frame,
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,51 +26,6 @@ pub(super) enum Dialect {
     Third,
     /// ZooKeeper's operations, and all of Lockkeeper's own.
     Extended,
-}
-
-#[derive(Clone, Debug, Default)]
-pub(super) struct Chroot(
-    /// `None` for the root.
-    Option<Box<str>>,
-);
-
-impl Chroot {
-    pub(super) fn new(path: &ZnodePath) -> Self {
-        Self((!path.is_root()).then(|| path.as_str().into()))
-    }
-
-    pub(super) fn absolute<'a>(&self, path: &'a ZnodePath) -> Path<'a> {
-        match &self.0 {
-            None => path.as_str().into(),
-            Some(chroot) if path.is_root() => chroot.to_string().into(),
-            Some(chroot) => format!("{chroot}{path}").into(),
-        }
-    }
-
-    /// Returns the path as the session knows it. `None` outside of the chroot.
-    fn relative<'a>(&self, path: &'a str) -> Option<&'a str> {
-        let Some(chroot) = &self.0 else {
-            return Some(path);
-        };
-        match path.strip_prefix(&**chroot)? {
-            "" => Some("/"),
-            rest => rest.starts_with('/').then_some(rest),
-        }
-    }
-
-    /// Parses a path from the server.
-    ///
-    /// # Errors
-    /// [`Error::Protocol`]. Never [`Error::InvalidPath`], which would tell the caller that no request was sent.
-    pub(super) fn parse(&self, path: &str) -> Result<ZnodePath> {
-        let relative = self.relative(path).and_then(|path| path.parse().ok());
-        relative.ok_or_else(|| {
-            Error::Protocol(format!(
-                "unexpected path \"{path}\" in a reply",
-                path = path.escape_debug()
-            ))
-        })
-    }
 }
 
 /// Appends the frame of a request. Returns the operation that decodes its reply.
@@ -149,7 +101,7 @@ fn record<'a>(request: &'a Request, chroot: &Chroot) -> Result<wire::Request<'a>
         watch,
     };
     Ok(match request {
-        Request::Create(it) => create(it, chroot).into_request(),
+        Request::Create(it) => create(it, chroot).into(),
         Request::Delete { path, version } => {
             wire::Request::Delete(versioned(path, *version, chroot))
         }
@@ -168,12 +120,7 @@ fn record<'a>(request: &'a Request, chroot: &Chroot) -> Result<wire::Request<'a>
             wire::Request::Multi(ops.iter().map(|op| write_op(op, chroot)).collect())
         }
         Request::MultiRead(ops) => {
-            // A server without getEntry can only return the entry's data.
-            let plain = ops.iter().map(|op| match read_op(op, chroot) {
-                MultiOp::GetEntry(record) => MultiOp::GetData(record),
-                op => op,
-            });
-            wire::Request::MultiRead(plain.collect())
+            wire::Request::MultiRead(ops.iter().map(|op| plain_read(op, chroot)).collect())
         }
         Request::Sync { path } => wire::Request::Sync(wire::Sync {
             path: Some(chroot.absolute(path).0),
@@ -216,56 +163,23 @@ fn record<'a>(request: &'a Request, chroot: &Chroot) -> Result<wire::Request<'a>
     })
 }
 
-enum CreateRecord<'a> {
-    Plain(wire::Create<'a>),
-    Container(wire::Create<'a>),
-    Ttl(wire::CreateTtl<'a>),
-}
-
-fn create<'a>(create: &'a Create, chroot: &Chroot) -> CreateRecord<'a> {
-    let (path, data) = (chroot.absolute(&create.path), &create.data[..]);
-    let (acl, flags) = (acl_records(&create.acl), flags(create.mode));
+fn create<'a>(create: &'a Create, chroot: &Chroot) -> MultiOp<'a> {
+    let record = wire::Create {
+        path: chroot.absolute(&create.path),
+        data: &create.data,
+        acl: acl_records(&create.acl),
+        flags: flags(create.mode),
+    };
     match create.mode {
         CreateMode::PersistentTtl(ttl) | CreateMode::PersistentSequentialTtl(ttl) => {
-            CreateRecord::Ttl(wire::CreateTtl {
-                path,
-                data,
-                acl,
-                flags,
+            MultiOp::CreateTtl(wire::CreateTtl {
+                create: record,
                 ttl_ms: i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX),
             })
         }
-        mode => {
-            let record = wire::Create {
-                path,
-                data,
-                acl,
-                flags,
-            };
-            match mode {
-                CreateMode::Container => CreateRecord::Container(record),
-                _ => CreateRecord::Plain(record),
-            }
-        }
-    }
-}
-
-impl<'a> CreateRecord<'a> {
-    /// Returns the request whose reply contains the znode's Stat, because the Stat contains the lock's fencing token.
-    fn into_request(self) -> wire::Request<'a> {
-        match self {
-            Self::Plain(record) => wire::Request::Create2(record),
-            Self::Container(record) => wire::Request::CreateContainer(record),
-            Self::Ttl(record) => wire::Request::CreateTtl(record),
-        }
-    }
-
-    fn into_op(self) -> MultiOp<'a> {
-        match self {
-            Self::Plain(record) => MultiOp::Create2(record),
-            Self::Container(record) => MultiOp::CreateContainer(record),
-            Self::Ttl(record) => MultiOp::CreateTtl(record),
-        }
+        CreateMode::Container => MultiOp::CreateContainer(record),
+        // Unlike the reply to create, the reply to create2 contains the Stat, which contains the lock's fencing token.
+        _ => MultiOp::Create2(record),
     }
 }
 
@@ -302,7 +216,7 @@ fn owned_read(path: &ZnodePath, chroot: &Chroot) -> wire::Read<'static> {
 
 fn write_op<'a>(op: &'a WriteOp, chroot: &Chroot) -> MultiOp<'a> {
     match op {
-        WriteOp::Create(it) => create(it, chroot).into_op(),
+        WriteOp::Create(it) => create(it, chroot),
         WriteOp::Delete { path, version } => MultiOp::Delete(versioned(path, *version, chroot)),
         WriteOp::SetData {
             path,
@@ -310,20 +224,17 @@ fn write_op<'a>(op: &'a WriteOp, chroot: &Chroot) -> MultiOp<'a> {
             version,
         } => MultiOp::SetData(set_data(path, data, *version, chroot)),
         WriteOp::Check { path, version } => MultiOp::Check(versioned(path, *version, chroot)),
-        WriteOp::Require(it) => match condition(it, chroot) {
-            wire::ConditionRecord::Data(record) => MultiOp::CheckData(record),
-            wire::ConditionRecord::Children(record) => MultiOp::CheckChildren(record),
-        },
+        WriteOp::Require(it) => condition(it, chroot),
     }
 }
 
-fn condition<'a>(condition: &'a Condition, chroot: &Chroot) -> wire::ConditionRecord<'a> {
+fn condition<'a>(condition: &'a Condition, chroot: &Chroot) -> MultiOp<'a> {
     let path = chroot.absolute(condition.znode());
     match condition {
-        Condition::Data { data, .. } => wire::ConditionRecord::Data(wire::CheckData { path, data }),
+        Condition::Data { data, .. } => MultiOp::CheckData(wire::CheckData { path, data }),
         Condition::Children { limit, .. } => {
             let limit = i32::try_from(*limit).unwrap_or(i32::MAX);
-            wire::ConditionRecord::Children(wire::CheckChildren { path, limit })
+            MultiOp::CheckChildren(wire::CheckChildren { path, limit })
         }
     }
 }
@@ -340,16 +251,17 @@ fn read_op<'a>(op: &'a ReadOp, chroot: &Chroot) -> MultiOp<'a> {
     }
 }
 
+/// Returns a read for a server without getEntry, which can only return the entry's data.
+fn plain_read<'a>(op: &'a ReadOp, chroot: &Chroot) -> MultiOp<'a> {
+    match read_op(op, chroot) {
+        MultiOp::GetEntry(record) => MultiOp::GetData(record),
+        op => op,
+    }
+}
+
 /// Appends one read of a multiRead as a request.
 pub(super) fn put_read(read: &ReadOp, xid: i32, chroot: &Chroot, to: &mut Vec<u8>) -> Op {
-    let record = wire::Read {
-        path: chroot.absolute(read.path()),
-        watch: false,
-    };
-    let record = match read {
-        ReadOp::GetData(_) | ReadOp::GetEntry(_) => wire::Request::GetData(record),
-        ReadOp::GetChildren(_) => wire::Request::GetChildren(record),
-    };
+    let record = wire::Request::from(plain_read(read, chroot));
     put_frame(to, |to| record.put_with_header(xid, to));
     record.op()
 }
@@ -361,23 +273,15 @@ pub(super) fn read_alone(
     body: &mut Reader<'_>,
     session: SessionId,
 ) -> Result<ReadReply> {
-    let response = match err {
-        0 => Response::read(op, body),
-        err => {
-            let failed = read_result(read, MultiResult::Failed(err), session)?;
-            return match failed {
-                ReadReply::Failed(error) if !error.is_answer() => Err(error),
-                failed => Ok(failed),
-            };
-        }
+    let result = match err {
+        0 => Response::read(op, body).map(|response| Ok((op, response))),
+        err => Ok(Err(err)),
     };
-    let response = response.map_err(|Malformed(why)| malformed("multiRead", why))?;
-    let result = match response {
-        Response::Data(data, stat) => MultiResult::Data(data, stat),
-        Response::Names(names) => MultiResult::Children(names),
-        _ => return Err(malformed("multiRead", OTHER_KIND)),
-    };
-    read_result(read, result, session)
+    let result = result.map_err(|Malformed(why)| malformed("multiRead", why))?;
+    match read_result(read, result, session)? {
+        ReadReply::Failed(error) if !error.is_answer() => Err(error),
+        reply => Ok(reply),
+    }
 }
 
 pub(super) fn about(request: &Request, session: SessionId) -> About<'_> {
@@ -603,22 +507,18 @@ fn written(
     chroot: &Chroot,
     session: SessionId,
 ) -> Result<Reply<WatchKey, WatchKey>> {
-    let code = |result: &MultiResult<'_>| match result {
-        MultiResult::Failed(code) => Some(*code),
-        _ => None,
-    };
     // Operations before the failed one have code 0, and those after it RuntimeInconsistency (-2), which is never the
     // cause.
     let failed = results.iter().position(|result| {
-        code(result).is_some_and(|code| code != 0 && code != Code::RuntimeInconsistency.number())
+        matches!(result, Err(code) if *code != 0 && *code != Code::RuntimeInconsistency.number())
     });
     if let Some(index) = failed {
-        let (Some(op), Some(code)) = (ops.get(index), code(&results[index])) else {
+        let (Some(op), Err(code)) = (ops.get(index), &results[index]) else {
             return Err(malformed("multi", "it has more results than operations"));
         };
         return Err(Error::MultiFailed {
             index,
-            source: Box::new(refused(code, body, about_op(op, session))),
+            source: Box::new(refused(*code, body, about_op(op, session))),
         });
     }
     if results.len() != ops.len() {
@@ -632,17 +532,17 @@ fn written(
 
 fn write_result(result: MultiResult<'_>, chroot: &Chroot) -> Result<OpReply> {
     Ok(match result {
-        MultiResult::Created(path) => OpReply::Created {
+        Ok((_, Response::Path(path))) => OpReply::Created {
             path: chroot.parse(&path.0)?,
             stat: None,
         },
-        MultiResult::Created2(path, stat) => OpReply::Created {
+        Ok((_, Response::Created(path, stat))) => OpReply::Created {
             path: chroot.parse(&path.0)?,
             stat: Some(stat),
         },
-        MultiResult::Deleted => OpReply::Deleted,
-        MultiResult::Set(stat) => OpReply::Set(stat),
-        MultiResult::Checked => OpReply::Checked,
+        Ok((Op::Delete, _)) => OpReply::Deleted,
+        Ok((_, Response::Stat(stat))) => OpReply::Set(stat),
+        Ok((Op::Check, _)) => OpReply::Checked,
         _ => return Err(malformed("multi", OTHER_KIND)),
     })
 }
@@ -654,16 +554,18 @@ fn read_result(op: &ReadOp, result: MultiResult<'_>, session: SessionId) -> Resu
         granted_at_ms,
     };
     Ok(match result {
-        MultiResult::Data(data, stat) if matches!(op, ReadOp::GetEntry(_)) => {
+        Ok((_, Response::Data(data, stat))) if matches!(op, ReadOp::GetEntry(_)) => {
             entry(data, stat, None)
         }
-        MultiResult::Data(data, stat) => ReadReply::Data {
+        Ok((_, Response::Data(data, stat))) => ReadReply::Data {
             data: crate::model::data::copy(data),
             stat,
         },
-        MultiResult::Entry(data, stat, at_ms) => entry(data, stat, (at_ms >= 0).then_some(at_ms)),
-        MultiResult::Children(names) => ReadReply::Children(owned(names)),
-        MultiResult::Failed(number) => {
+        Ok((_, Response::Entry(data, stat, at_ms))) => {
+            entry(data, stat, (at_ms >= 0).then_some(at_ms))
+        }
+        Ok((_, Response::Names(names))) => ReadReply::Children(owned(names)),
+        Err(number) => {
             let about = About {
                 what: "multiRead",
                 path: op.path().as_str(),
@@ -678,18 +580,4 @@ fn read_result(op: &ReadOp, result: MultiResult<'_>, session: SessionId) -> Resu
 
 fn owned(names: Vec<wire::Text<'_>>) -> Vec<String> {
     names.into_iter().map(wire::Text::into_owned).collect()
-}
-
-/// Converts a list from the server. A list that allows everything to everyone becomes [`Acl::open`].
-fn acl(list: &[AclRecord<'_>]) -> Acl {
-    let entries = list.iter().map(|record| AclEntry {
-        permissions: u8::try_from(record.perms & i32::from(AclEntry::ALL)).unwrap_or(0),
-        scheme: record.scheme.to_string(),
-        id: record.id.0.to_string(),
-    });
-    let entries = entries.collect::<Vec<_>>();
-    match &entries[..] {
-        [only] if is_anyone(only) && only.permissions == AclEntry::ALL => Acl::open(),
-        _ => Acl::new(entries),
-    }
 }

@@ -17,7 +17,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use self::outgoing::request_bytes;
-use super::codec::{self, Chroot, Dialect};
+use super::chroot::Chroot;
+use super::codec::{self, Dialect};
 use super::watches::{WatchKey, WatchTable};
 use crate::model::error::{Error, Result};
 use crate::model::identity::Secret;

@@ -9,9 +9,8 @@ use crate::server::handshake::MAX_HANDSHAKE_BYTES;
 use crate::wire::admin::Word;
 use crate::wire::fuzz::Known;
 use crate::wire::{
-    Ahead, Code, ConnectResponse, Departure, Frames, Handshake, Incoming, LARGEST_FRAME_BYTES,
-    MultiResult, Op, Reader, Refusal, Refused, ReplyHeader, Request, Response, UNKNOWN_ZXID,
-    WatcherEvent, xid,
+    Ahead, Code, ConnectResponse, Departure, Frames, Handshake, Incoming, LARGEST_FRAME_BYTES, Op,
+    Reader, Refusal, Refused, ReplyHeader, Request, Response, UNKNOWN_ZXID, WatcherEvent, xid,
 };
 
 pub(super) struct Dialogue {
@@ -299,7 +298,7 @@ impl Dialogue {
             Response::Stat(stat) => known.mzxid = stat.mzxid.0,
             Response::Multi(results) => {
                 for result in results {
-                    if let MultiResult::Created(path) | MultiResult::Created2(path, _) = result {
+                    if let Ok((_, Response::Path(path) | Response::Created(path, _))) = result {
                         learn_path(&path.0);
                     }
                 }

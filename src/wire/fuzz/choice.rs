@@ -203,11 +203,11 @@ impl Choice {
         };
         let data = || {
             let (path, data) = (near(1), self.data());
-            ConditionRecord::Data(CheckData { path, data })
+            MultiOp::CheckData(CheckData { path, data })
         };
         let children = || {
             let (path, limit) = (near(self.flags >> 7), i32::from(self.flags >> 6) - 1);
-            ConditionRecord::Children(CheckChildren { path, limit })
+            MultiOp::CheckChildren(CheckChildren { path, limit })
         };
         Conditions(match self.detail % 8 {
             4 => vec![data(), children()],
@@ -431,14 +431,11 @@ impl Choice {
     }
 
     fn create_ttl(self, known: &Known) -> CreateTtl<'static> {
-        let Create {
-            path, data, acl, ..
-        } = self.create(known);
         CreateTtl {
-            path,
-            data,
-            acl,
-            flags: 5 + i32::from(self.flags % 3),
+            create: Create {
+                flags: 5 + i32::from(self.flags % 3),
+                ..self.create(known)
+            },
             ttl_ms: [1, 5_000, 0, i64::MAX][usize::from(self.flags >> 2 & 3)],
         }
     }

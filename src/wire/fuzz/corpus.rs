@@ -251,14 +251,8 @@ fn create(path: &'static str, flags: i32) -> Create<'static> {
 }
 
 fn create_ttl() -> CreateTtl<'static> {
-    let Create {
-        path, data, acl, ..
-    } = create("/t", 5);
     CreateTtl {
-        path,
-        data,
-        acl,
-        flags: 5,
+        create: create("/t", 5),
         ttl_ms: 60_000,
     }
 }

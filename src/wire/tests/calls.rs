@@ -7,6 +7,7 @@ use super::transcript::{RECORDED, Recording, body, recordings};
 use crate::engine::Store;
 use crate::model::acl::Acl;
 use crate::model::types::{SessionId, Stat, Zxid};
+use crate::wire::stat::checked_acl;
 use crate::wire::*;
 
 /// A request and its recorded answer, which is a code or a record.
@@ -199,7 +200,7 @@ fn lists(calls: &[Call<'_>], version: &str) {
     let Some(Request::Create(create)) = find(Op::Create).map(|call| &call.request) else {
         panic!("no create in {version}");
     };
-    assert_eq!(acl(&create.acl), Ok(Acl::open()));
+    assert_eq!(checked_acl(&create.acl), Ok(Acl::open()));
     let Some(Request::SetWatches(watches)) = find(Op::SetWatches).map(|call| &call.request) else {
         panic!("no setWatches in {version}");
     };
@@ -290,19 +291,9 @@ fn without_stats(response: Response<'_>) -> Response<'_> {
         Response::Data(data, stat) => Response::Data(data, bare(stat)),
         Response::Names(names) => Response::Names(sorted(names)),
         Response::Children(names, stat) => Response::Children(sorted(names), bare(stat)),
-        Response::Multi(results) => Response::Multi(results.into_iter().map(result).collect()),
-        other => other,
-    }
-}
-
-fn result(result: MultiResult<'_>) -> MultiResult<'_> {
-    match result {
-        MultiResult::Created2(path, stat) => MultiResult::Created2(path, bare(stat)),
-        MultiResult::Set(stat) => MultiResult::Set(bare(stat)),
-        MultiResult::Data(data, stat) => MultiResult::Data(data, bare(stat)),
-        MultiResult::Children(mut names) => {
-            names.sort();
-            MultiResult::Children(names)
+        Response::Multi(results) => {
+            let bare = |(op, response)| (op, without_stats(response));
+            Response::Multi(results.into_iter().map(|result| result.map(bare)).collect())
         }
         other => other,
     }

@@ -51,30 +51,29 @@ fn is_told_by_the_store(request: &Request<'_>) -> bool {
     matches!(to_store(request), Ok((Some(_), _)))
 }
 
-/// Returns a record without names and numbers that depend on the recorded server's other znodes.
 fn essence(record: Response<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    without_names(record).put(&mut bytes);
+    bytes
+}
+
+/// Returns a record without names and numbers that depend on the recorded server's other znodes.
+fn without_names(record: Response<'_>) -> Response<'_> {
     let made = |path: Path<'_>| {
         let path = path.0.trim_end_matches(|it: char| it.is_ascii_digit());
         Path::from(path.to_owned())
     };
-    let part = |result| match result {
-        MultiResult::Created(path) => MultiResult::Created(made(path)),
-        MultiResult::Created2(path, _) => MultiResult::Created2(made(path), Stat::default()),
-        MultiResult::Set(_) => MultiResult::Set(Stat::default()),
-        MultiResult::Children(_) => MultiResult::Children(Vec::new()),
-        other => other,
-    };
-    let record = match record {
+    let part = |(op, record)| (op, without_names(record));
+    match record {
         Response::Path(path) => Response::Path(made(path)),
         Response::Created(path, _) => Response::Created(made(path), Stat::default()),
         Response::Stat(_) => Response::Stat(Stat::default()),
         Response::Names(_) => Response::Names(Vec::new()),
-        Response::Multi(results) => Response::Multi(results.into_iter().map(part).collect()),
+        Response::Multi(results) => {
+            Response::Multi(results.into_iter().map(|result| result.map(part)).collect())
+        }
         other => other,
-    };
-    let mut bytes = Vec::new();
-    record.put(&mut bytes);
-    bytes
+    }
 }
 
 async fn ours(session: &Session, frame: &[u8]) -> Verdict {

@@ -60,8 +60,7 @@ prop_compose! {
 
 prop_compose! {
     fn create_ttl()(create in create(), ttl_ms in any::<i64>()) -> CreateTtl<'static> {
-        let Create { path, data, acl, flags } = create;
-        CreateTtl { path, data, acl, flags, ttl_ms }
+        CreateTtl { create, ttl_ms }
     }
 }
 
@@ -211,8 +210,8 @@ fn blockers() -> impl Strategy<Value = BlockersRecord> {
 
 fn conditions() -> impl Strategy<Value = Conditions<'static>> {
     let condition = prop_oneof![
-        check_data().prop_map(ConditionRecord::Data),
-        check_children().prop_map(ConditionRecord::Children),
+        check_data().prop_map(MultiOp::CheckData),
+        check_children().prop_map(MultiOp::CheckChildren),
     ];
     prop::collection::vec(condition, 0..3).prop_map(Conditions)
 }
@@ -266,16 +265,16 @@ fn ahead() -> impl Strategy<Value = Ahead<'static>> {
 
 fn result() -> impl Strategy<Value = MultiResult<'static>> {
     prop_oneof![
-        path().prop_map(MultiResult::Created),
-        (path(), stat()).prop_map(|(path, stat)| MultiResult::Created2(path, stat)),
-        Just(MultiResult::Deleted),
-        stat().prop_map(MultiResult::Set),
-        Just(MultiResult::Checked),
-        list(text()).prop_map(MultiResult::Children),
-        (data(), stat()).prop_map(|(data, stat)| MultiResult::Data(data, stat)),
+        path().prop_map(|path| Ok((Op::Create, Response::Path(path)))),
+        (path(), stat()).prop_map(|(path, stat)| Ok((Op::Create2, Response::Created(path, stat)))),
+        Just(Ok((Op::Delete, Response::Empty))),
+        stat().prop_map(|stat| Ok((Op::SetData, Response::Stat(stat)))),
+        Just(Ok((Op::Check, Response::Empty))),
+        list(text()).prop_map(|names| Ok((Op::GetChildren, Response::Names(names)))),
+        (data(), stat()).prop_map(|(data, stat)| Ok((Op::GetData, Response::Data(data, stat)))),
         (data(), stat(), any::<i64>())
-            .prop_map(|(data, stat, at)| MultiResult::Entry(data, stat, at)),
-        any::<i32>().prop_map(MultiResult::Failed),
+            .prop_map(|(data, stat, at)| Ok((Op::GetEntry, Response::Entry(data, stat, at)))),
+        any::<i32>().prop_map(Err),
     ]
 }
 

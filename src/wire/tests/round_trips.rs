@@ -49,7 +49,7 @@ proptest! {
     fn responses((op, response) in records::response(), xid in any::<i32>(), zxid in any::<i64>()) {
         let mut frame = Vec::new();
         response.put_with_header(xid, zxid, &mut frame);
-        prop_assert_eq!(frame.len(), 16 + response.record_bytes());
+        prop_assert_eq!(frame.len(), 16 + response.bytes());
         let mut from = Reader::new(&frame);
         let header: ReplyHeader = from.next().unwrap();
         prop_assert_eq!(header, ReplyHeader { xid, zxid, err: 0 });
@@ -128,6 +128,6 @@ fn the_operation_decides_what_is_a_container_and_the_flags_what_is_numbered() {
 #[test]
 fn of_a_multi_that_failed_every_result_is_an_error() {
     let results = failed(4, 2, Code::NoNode);
-    let expected = [0, 0, -101, -2].map(MultiResult::Failed);
+    let expected = [0, 0, -101, -2].map(Err);
     assert_eq!(results, expected);
 }

@@ -11,8 +11,8 @@ use crate::model::types::Stat;
 use crate::wire::fuzz::{Choice, Inputs, Known};
 use crate::wire::{
     AclRecord, Ahead, ClientInfo, Code, ConnectResponse, Departure, Incoming, LARGEST_FRAME_BYTES,
-    MultiResult, Reader, ReplyHeader, Request as WireRequest, Response, WatcherEvent,
-    put_departure, put_event, to_store,
+    Reader, ReplyHeader, Request as WireRequest, Response, WatcherEvent, put_departure, put_event,
+    to_store,
 };
 
 /// Action and details of a step.
@@ -392,14 +392,14 @@ fn response_of<'a>(op: Op, path: &'a str, choice: Choice) -> Response<'a> {
         Op::Sync => Response::Synced(Some(path.into())),
         Op::Multi | Op::MultiRead => {
             let results = [
-                MultiResult::Created2(path.into(), stat),
-                MultiResult::Created(path.into()),
-                MultiResult::Deleted,
-                MultiResult::Set(stat),
-                MultiResult::Checked,
-                MultiResult::Data(b"data", stat),
-                MultiResult::Children(names()),
-                MultiResult::Failed(i32::from(choice.op) - 120),
+                Ok((Op::Create2, Response::Created(path.into(), stat))),
+                Ok((Op::Create, Response::Path(path.into()))),
+                Ok((Op::Delete, Response::Empty)),
+                Ok((Op::SetData, Response::Stat(stat))),
+                Ok((Op::Check, Response::Empty)),
+                Ok((Op::GetData, Response::Data(b"data", stat))),
+                Ok((Op::GetChildren, Response::Names(names()))),
+                Err(i32::from(choice.op) - 120),
             ];
             let first = usize::from(choice.op) % results.len();
             let count = usize::from(choice.detail >> 4) % 5;

@@ -13,7 +13,7 @@ use crate::model::protocol::{Blockers, Enqueue, Op as WriteOp, OpReply};
 use crate::model::types::{CreateMode, Stat};
 use crate::model::watch::WatchMode;
 use crate::wire::{
-    Code, ConnectResponse, Incoming, MultiResult, Reader, ReplyHeader, RequestHeader, Response,
+    Code, ConnectResponse, Incoming, Op, Reader, ReplyHeader, RequestHeader, Response,
     WatcherEvent, put_event,
 };
 
@@ -675,12 +675,12 @@ fn the_failed_operation_of_a_multi_is_named() {
     world.submit(1, Request::Multi(ops.clone()));
     world.submit(2, Request::Multi(ops));
     let sent = world.sent();
-    let failed = [0, Code::NoNode.number(), -2].map(MultiResult::Failed);
+    let failed = [0, Code::NoNode.number(), -2].map(Err);
     world.answer(sent[0].xid, &Response::Multi(failed.into()));
     let done = vec![
-        MultiResult::Created2("/a".into(), Stat::default()),
-        MultiResult::Deleted,
-        MultiResult::Deleted,
+        Ok((Op::Create2, Response::Created("/a".into(), Stat::default()))),
+        Ok((Op::Delete, Response::Empty)),
+        Ok((Op::Delete, Response::Empty)),
     ];
     world.answer(sent[1].xid, &Response::Multi(done));
     let outputs = world.outputs();

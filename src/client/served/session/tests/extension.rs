@@ -308,7 +308,10 @@ fn a_number_near_the_end_of_zookeepers_counter_is_refused_and_its_znode_deleted(
     let sent = world.sent();
     let path = || "/q/lock--2147483648".into();
     world.answer(sent[0].xid, &Response::Created(path(), Stat::default()));
-    let results = vec![MultiResult::Created2(path(), Stat::default())];
+    let results = vec![Ok((
+        Op::Create2,
+        Response::Created(path(), Stat::default()),
+    ))];
     world.answer(sent[1].xid, &Response::Multi(results));
     assert_eq!(
         kinds(&world.outputs()),
