@@ -1,8 +1,7 @@
 //! The ZooKeeper server: [`Server`] serves a store to other processes with ZooKeeper's protocol, over TCP, TLS or a
 //! Unix socket.
 //!
-//! Start reading at `connection.rs`. `listener.rs` accepts connections, and `connection_table.rs` has their limits and
-//! statistics.
+//! Start reading at `connection.rs`, which shows how a request is served.
 
 mod access;
 mod admin;
@@ -88,7 +87,7 @@ pub use self::unix_socket::SocketListener;
 use crate::engine::{Remote, Store};
 use crate::runtime::clock::Clock;
 
-/// Server for any ZooKeeper client. The program that runs the server can use the same store in-process.
+/// A server for any ZooKeeper client. The program that runs the server can also use the store in-process.
 ///
 /// Dropping the server closes all connections immediately. [`shutdown`](Self::shutdown) first answers the requests that
 /// have arrived. In both cases the sessions stay in the store.
@@ -110,7 +109,6 @@ use crate::runtime::clock::Clock;
 /// ```
 #[must_use = "dropping a server closes its connections"]
 pub struct Server {
-    /// Address of plain TCP connections.
     plain: Option<SocketAddr>,
     shared: Arc<Shared>,
     tasks: Vec<JoinHandle<()>>,
@@ -119,7 +117,6 @@ pub struct Server {
     tls: Option<tls::TlsListener>,
 }
 
-/// Longest time for which a shutdown waits until clients have read their replies.
 const MAX_DRAIN_TIME: Duration = Duration::from_secs(5);
 
 impl Server {
@@ -128,8 +125,7 @@ impl Server {
     /// # Errors
     /// See [`ServerError`].
     pub async fn bind(store: &Store, options: ServerOptions) -> Result<Self, ServerError> {
-        // Check the options before listening, so that an address that they do not allow is never open, not even for a
-        // moment.
+        // Check the options before listening, so that a forbidden address is never open, not even for a moment.
         options.check()?;
         Handle::try_current().map_err(|_| ServerError::NoRuntime)?;
         let plain = options.listen.map(listen).transpose()?;
@@ -142,7 +138,7 @@ impl Server {
             #[cfg(not(feature = "tls"))]
             tls: None,
         };
-        // Open the Unix socket after the TCP listeners. If one of them fails, there is no socket file to remove.
+        // Open the Unix socket last, so that a failed TCP listener leaves no socket file behind.
         let unix = options.unix_listen.as_deref();
         let unix = unix.map(|path| unix_socket::listen(path, options.unix_mode));
         let (unix_listener, unix) = unix.transpose()?.unzip();
@@ -202,15 +198,15 @@ impl Server {
     }
 
     /// Waits until the server has had no connection for `time` and its store has no session. A server that was started
-    /// on demand can then be shut down. A client that connects between the end of this call and the shutdown loses its
-    /// connection, and must start the next server.
+    /// on demand can then be shut down. A client that connects before the shutdown loses its connection, and must start
+    /// the next server.
     ///
-    /// Cancel safe. Does not poll.
+    /// Cancel safe.
     pub async fn idle(&self, time: Duration) {
         let Shared { table, store, .. } = &*self.shared;
         loop {
-            // Read the number of arrivals before checking for connections. A connection that arrives after the check
-            // then changes the number.
+            // Read the number of arrivals before checking for connections, so that a connection that arrives after the
+            // check changes the number.
             let arrivals = table.arrivals();
             if table.connections() > 0 {
                 table.emptied().await;
@@ -224,15 +220,14 @@ impl Server {
         }
     }
 
-    /// Stops the server. It accepts no more connections, answers the requests that have arrived, and then closes all
-    /// connections. After 5 s it closes them even if clients have not read their replies. The sessions stay in the
-    /// store. A client can reattach to its session over another server of the store until the session expires.
+    /// Stops the server. It accepts no more connections, answers the requests that have arrived, and closes all
+    /// connections after at most 5 s. The sessions stay in the store, so a client can reattach to its session over
+    /// another server of the store.
     ///
-    /// Not cancel safe. Dropping the call drops the server, which closes all connections immediately.
+    /// Not cancel safe. Dropping the future closes all connections immediately.
     pub async fn shutdown(mut self) {
         self.stop_accepting();
-        // From here on the table refuses new connections, including those that a listener has accepted but not yet
-        // added.
+        // The table now refuses new connections, including accepted ones that a listener has not added yet.
         self.shared.table.close(CloseRequest::Shutdown);
         let drained = tokio::time::timeout(MAX_DRAIN_TIME, self.shared.table.emptied()).await;
         if drained.is_err() {
@@ -240,15 +235,14 @@ impl Server {
             let reason = "the clients do not read their replies";
             tracing::warn!(connections, reason, "connections cut off at shutdown");
             self.shared.table.close(CloseRequest::Now);
-            // This wait needs no time limit, because each task closes its connection when it is next polled.
             self.shared.table.emptied().await;
         }
         self.shared.audit.finish();
     }
 
     fn stop_accepting(&mut self) {
-        // Remove the socket file while its socket still listens. Otherwise another server could mistake the file for
-        // one that a killed server has left behind.
+        // Remove the socket file while the socket still listens. Otherwise another server could mistake the file for a
+        // leftover of a killed server.
         drop(self.unix.take());
         for task in &self.tasks {
             task.abort();
@@ -270,13 +264,12 @@ struct Shared {
     unfinished: Arc<Unfinished>,
     penalties: Penalties,
     busy_poll: Arc<BusyPoll>,
-    /// One permit per thread of the runtime. If a connection's requests do not fit into one turn, the connection must
-    /// hold a permit during each further turn. So even if many connections have further turns to run, the other
-    /// connections wait for only one turn.
+    /// One permit per thread of the runtime. A connection whose requests exceed one turn needs a permit for each
+    /// further turn, so other connections wait for at most one turn.
     further_turns: Arc<Semaphore>,
     turn_length: TurnLength,
-    /// One permit for each process that may be watched, because each watched process takes an open file. `None` if the
-    /// server watches no processes.
+    /// One permit per watched process, because each watch takes an open file. `None` if the server watches no
+    /// processes.
     process_watches: Option<Arc<Semaphore>>,
 }
 
@@ -285,8 +278,8 @@ impl Shared {
         self.store.clock()
     }
 
-    /// Ends the sessions whose client processes exited while no server was running. Watches the other client processes
-    /// until their sessions are reattached.
+    /// Ends the sessions whose client processes exited while no server was running, and watches the other client
+    /// processes.
     fn follow_processes(&self) {
         let Some(permits) = &self.process_watches else {
             return;
@@ -302,8 +295,7 @@ impl Shared {
         }
     }
 
-    /// Counts a failed proof of identity from this address. The returned future completes when the failure may be
-    /// answered.
+    /// Counts a failed proof of identity. The returned future completes when the failure may be answered.
     fn penalty(&self, address: PeerAddress) -> impl Future<Output = ()> + Send + use<> {
         let clock = self.clock();
         clock.sleep(self.penalties.add(address, clock.now()))
@@ -323,7 +315,6 @@ fn shared_state(
     };
     let table = ConnectionTable::new(table, store.clock().clone());
     let unfinished = Arc::new(Unfinished::new(limits.unfinished_bytes, limits.connections));
-    // Other processes may see changes from here on, so attaching makes the store log every change.
     let remote = store.attach()?;
     let remote = remote.limiting_unread(limits.all_outgoing_bytes);
     let threads = Handle::try_current().map_or(1, |runtime| runtime.metrics().num_workers());

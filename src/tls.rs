@@ -1,5 +1,5 @@
-//! Certificates, keys and errors of TLS, for server and client. The public API names no rustls type, so upgrading
-//! rustls does not change it.
+//! Certificates, keys and errors of TLS, for server and client. The public API names no rustls type, so a rustls
+//! upgrade does not change the API.
 
 #![cfg_attr(
     not(all(feature = "tls", feature = "server", feature = "client")),

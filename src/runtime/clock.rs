@@ -21,7 +21,7 @@ use crate::runtime::{fork, platform};
 pub use ticks::TickPlace;
 use ticks::Ticks;
 
-/// A moment on a [`Clock`], in nanoseconds since the clock's zero. Includes the time while the machine is suspended.
+/// A moment on a [`Clock`], in nanoseconds since the clock's zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct BootInstant(u64);
 
@@ -60,19 +60,18 @@ impl fmt::Debug for BootInstant {
 
 /// The clock of a store and its sessions. Clones share it.
 ///
-/// The system clock also counts the time while the machine is suspended (`CLOCK_BOOTTIME` on Linux). A laptop that
-/// sleeps past its session timeout therefore notices this when it wakes up. A virtual clock, for tests, moves only when
-/// it is advanced.
+/// The system clock also counts the time while the machine is suspended (`CLOCK_BOOTTIME` on Linux), so a laptop that
+/// sleeps past its session timeout notices this when it wakes up. A virtual clock, for tests, moves only when a test
+/// advances it.
 ///
-/// Timers run on a thread owned by the clock, so sleeping works on any executor, and a busy executor cannot delay the
-/// timers.
+/// Timers run on a thread owned by the clock, so a busy executor cannot delay them.
 #[derive(Clone)]
 pub struct Clock(Arc<Inner>);
 
 struct Inner {
-    /// The time of a virtual clock. `None` for the system clock.
+    /// `None` for the system clock.
     virtual_now: Option<AtomicU64>,
-    /// Part of `virtual_now` that counts as suspended, in nanoseconds.
+    /// Part of `virtual_now` that counts as suspended.
     virtual_suspended: AtomicU64,
     timers: Mutex<Timers>,
     changed: Condvar,
@@ -86,12 +85,13 @@ struct Timers {
     due: BTreeMap<(BootInstant, u64), Waker>,
     next_id: u64,
     thread_runs: bool,
-    /// Wakes the task that moves a virtual clock, once, when a new timer becomes the earliest.
+    /// Task that moves a virtual clock. A new earliest timer wakes this task.
     #[cfg(feature = "simulation")]
     mover: Option<Waker>,
 }
 
-/// The timer thread checks the clock at least this often, because its wait does not count suspended time.
+/// Longest wait of the timer thread. Its wait does not count suspended time, so the thread must check the clock
+/// regularly.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
 impl Clock {
@@ -125,8 +125,8 @@ impl Clock {
         }
     }
 
-    /// Returns the current moment on a clock that excludes suspended time (`CLOCK_MONOTONIC` on Linux). This clock has
-    /// a different zero, so do not compare its moments with [`now`](Self::now).
+    /// Returns the current moment on a clock that excludes suspended time (`CLOCK_MONOTONIC` on Linux). Do not compare
+    /// it with moments from [`now`](Self::now), because the two clocks have different zeros.
     pub fn awake(&self) -> BootInstant {
         match &self.0.virtual_now {
             None => BootInstant(platform::awake_nanos()),
@@ -137,7 +137,7 @@ impl Clock {
         }
     }
 
-    /// Returns milliseconds since the Unix epoch, with the resolution of the system's tick (a few ms).
+    /// Returns milliseconds since the Unix epoch, at most one system tick (a few ms) old.
     pub fn unix_ms(&self) -> i64 {
         match &self.0.virtual_now {
             None => platform::unix_ms(),
@@ -146,7 +146,6 @@ impl Clock {
         }
     }
 
-    /// Returns milliseconds since the Unix epoch, exactly.
     pub(crate) fn exact_unix_ms(&self) -> i64 {
         match self.is_virtual() {
             true => self.unix_ms(),
@@ -157,14 +156,12 @@ impl Clock {
         }
     }
 
-    /// Blocks the thread for `duration`. Does nothing on a virtual clock.
     pub(crate) fn block(&self, duration: Duration) {
         if !self.is_virtual() {
             std::thread::sleep(duration);
         }
     }
 
-    /// Returns true if `other` is a clone of this clock.
     #[cfg(feature = "simulation")]
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -189,7 +186,6 @@ impl Clock {
         self.sleep_until(self.now().after(duration))
     }
 
-    /// Runs `work` until `moment`. Returns `None` on timeout.
     #[cfg(feature = "client")]
     pub(crate) async fn until<T>(
         &self,
@@ -207,7 +203,7 @@ impl Clock {
         timers.due.first_key_value().map(|((moment, _), _)| *moment)
     }
 
-    /// Moves a virtual clock forward. A sleeper whose moment is passed wakes when the clock is exactly at that moment.
+    /// Moves a virtual clock forward, and wakes each sleeper exactly at the sleeper's moment.
     ///
     /// # Panics
     /// Panics on the system clock.
@@ -219,7 +215,7 @@ impl Clock {
             .expect("only a virtual clock can be moved");
         let target = BootInstant(now.load(Ordering::Acquire)).after(by);
         loop {
-            // The lock must be released before the waker runs, because the woken task may set timers.
+            // Release the lock before waking, because the woken task may set timers.
             let due = self.0.timers.lock().pop_until(target);
             let Some((moment, waker)) = due else { break };
             // A waker may have advanced the clock further.
@@ -229,8 +225,7 @@ impl Clock {
         now.fetch_max(target.0, Ordering::AcqRel);
     }
 
-    /// Moves a virtual clock forward as if the process had been stopped. Sleepers whose moments are passed wake only at
-    /// the end.
+    /// Moves a virtual clock forward in one jump, as if the process had been stopped. Sleepers wake after the jump.
     ///
     /// # Panics
     /// Panics on the system clock.
@@ -252,7 +247,6 @@ impl Clock {
         self.stall(by);
     }
 
-    /// Registers the task that moves this virtual clock. The next timer that becomes the earliest one wakes it, once.
     #[cfg(feature = "simulation")]
     pub(crate) fn set_mover(&self, waker: &Waker) {
         self.0.timers.lock().mover = Some(waker.clone());
@@ -271,8 +265,7 @@ impl Clock {
         timers.due.insert((moment, id), waker.clone());
         #[cfg(feature = "simulation")]
         if is_first && let Some(mover) = timers.mover.take() {
-            // It is safe to wake the mover under the lock, because the mover is a runtime task, and its waker only
-            // queues that task.
+            // Waking the mover under the lock is safe, because its waker only queues a task.
             mover.wake();
         }
         if !self.is_virtual() {
@@ -284,9 +277,8 @@ impl Clock {
                     .spawn(move || clock.run())
                     .expect("the system refuses a thread");
             }
-            // Wake the thread only if the new timer is due before the thread's current wait ends. The thread does not
-            // end its wait early when a timer is dropped. Most timers are dropped before they are due, and this saves a
-            // thread switch for each of them.
+            // Interrupt the thread's wait only for a timer that is due earlier. Most timers are dropped before they are
+            // due, so this saves most of the thread switches.
             if timers.wakes_at.is_none_or(|wakes_at| moment < wakes_at) {
                 self.0.changed.notify_one();
             }
@@ -352,7 +344,7 @@ pub struct Sleep {
 
 impl Sleep {
     fn forget(&mut self) {
-        // In a forked child, the lock may be held forever, and the timers never fire.
+        // In a forked child the lock may stay locked forever, because its owner may exist only in the parent.
         if let Some((id, _)) = self.registered.take()
             && !fork::is_forked()
         {
@@ -393,7 +385,7 @@ impl Drop for Sleep {
     }
 }
 
-/// The moment on a clock when something ends.
+/// A moment on a clock at which something ends.
 #[derive(Clone, Debug)]
 pub struct Deadline {
     clock: Clock,
@@ -415,15 +407,15 @@ impl Deadline {
         self.clock.now() >= self.moment
     }
 
-    /// Returns the moment.
+    /// Returns the moment at which the deadline passes.
     pub fn moment(&self) -> BootInstant {
         self.moment
     }
 
-    /// Converts the deadline to an [`Instant`] for timers of other libraries. Returns the present if it has passed, and
-    /// `None` on a virtual clock.
+    /// Converts the deadline to an [`Instant`] for timers of other libraries. Returns the present if the deadline has
+    /// passed, and `None` on a virtual clock.
     ///
-    /// [`Instant`] stops while the machine is suspended, but the deadline does not. Convert it again before each use,
+    /// An [`Instant`] excludes suspended time, but the deadline counts it. Convert the deadline again before each use,
     /// and check [`has_passed`](Self::has_passed) after a wait.
     pub fn to_instant(&self) -> Option<Instant> {
         if self.clock.is_virtual() {

@@ -11,7 +11,7 @@ type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 enum State {
     Idle(Work),
-    /// The thread that owns the work is polling it. `again` is true if the task was woken during this poll.
+    /// A thread is polling the work. `again` is true if the task was woken during this poll.
     Polling {
         again: bool,
     },
@@ -20,11 +20,11 @@ enum State {
 
 struct Task(Mutex<State>);
 
-/// Runs `work` to completion. The calling thread polls it first, and later each thread that wakes it.
+/// Runs `work` to completion without an executor. The calling thread polls it first, and later each thread that wakes
+/// it.
 ///
-/// This is for clean-up that outlives its caller, such as a dropped guard or a cancelled wait. It needs no executor, so
-/// it works under all of them, and it is deterministic in virtual time. `work` should do little between two awaits,
-/// because it borrows the thread that wakes it.
+/// Use this for clean-up that outlives its caller, such as a dropped guard or a cancelled wait. `work` borrows the
+/// thread that wakes it, so it should do little between two awaits.
 ///
 /// ```
 /// let (send, receive) = tokio::sync::oneshot::channel::<u8>();
@@ -32,8 +32,9 @@ struct Task(Mutex<State>);
 /// send.send(7).unwrap(); // runs the rest of the work here and now
 /// ```
 pub fn spawn_detached(work: impl Future<Output = ()> + Send + 'static) {
-    // Once a task has used up its budget, tokio's channels return pending and wake immediately. We poll the work in
-    // place, within the budget of the current task, and without this we would loop forever.
+    // tokio gives each task a budget of work between two yields. Once a task has used up its budget, tokio's channels
+    // return pending and wake immediately. We poll within the current task's budget, so without this call we would loop
+    // forever.
     let work = tokio::task::coop::unconstrained(work);
     Arc::new(Task(Mutex::new(State::Idle(Box::pin(work))))).wake();
 }
@@ -47,8 +48,8 @@ impl Wake for Task {
                     *state = State::Polling { again: false };
                     work
                 }
-                // The replacement above set `again`. The polling thread sees it when its poll returns, so no wake is
-                // lost and no two threads poll the work.
+                // The replacement above set `again`, so the polling thread polls once more. No wake is lost, and no two
+                // threads poll the work.
                 State::Polling { .. } => return,
                 State::Done => {
                     *state = State::Done;
@@ -57,7 +58,7 @@ impl Wake for Task {
             }
         };
         let waker = Waker::from(self.clone());
-        // Poll without the lock, because the work may wake itself, here or from another thread.
+        // Poll without the lock, because the work may wake itself.
         loop {
             let polled = work.as_mut().poll(&mut Context::from_waker(&waker));
             let mut state = self.0.lock();
@@ -98,7 +99,7 @@ mod tests {
     #[test]
     fn work_is_done_in_a_task_that_has_used_up_its_budget() {
         let (ended, end) = std::sync::mpsc::channel();
-        // In another thread, because a failure here is an endless loop.
+        // Use another thread, because a failure here is an endless loop.
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().build();
             runtime.unwrap().block_on(async {

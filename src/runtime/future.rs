@@ -11,7 +11,7 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 pub(crate) async fn select(left: impl Future, right: impl Future) {
     let (mut left, mut right) = (pin!(left), pin!(right));
     poll_fn(|context| {
-        // Always in this order, so that runs in virtual time repeat exactly.
+        // Poll in a fixed order, so that runs in virtual time repeat exactly.
         let left = left.as_mut().poll(context).is_ready();
         match left || right.as_mut().poll(context).is_ready() {
             true => Poll::Ready(()),

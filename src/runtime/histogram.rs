@@ -1,4 +1,4 @@
-//! [`Histogram`]: a lock-free histogram of durations, so measuring never waits for a reader.
+//! [`Histogram`]: a lock-free histogram of durations.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -23,7 +23,6 @@ pub(crate) const LATENCY_BOUNDS_NS: [u64; 16] = [
     10_000_000_000,
 ];
 
-/// A histogram with `N` bounded buckets and an unbounded last one.
 #[derive(Debug)]
 pub(crate) struct Histogram<const N: usize> {
     /// Inclusive upper bounds in nanoseconds, ascending.
@@ -33,7 +32,6 @@ pub(crate) struct Histogram<const N: usize> {
     sum_ns: AtomicU64,
 }
 
-/// Snapshot of a [`Histogram`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(
     not(all(feature = "server", feature = "metrics")),
@@ -64,7 +62,7 @@ impl<const N: usize> Histogram<N> {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns a snapshot. Its total always matches its buckets, even while durations are added.
+    /// Returns a snapshot. Its total matches its buckets, even while other threads add durations.
     #[cfg_attr(
         not(all(feature = "server", feature = "metrics")),
         allow(dead_code, reason = "what a server tells")

@@ -1,9 +1,8 @@
 //! Differences between operating systems: clocks, thread priorities and files.
 //!
-//! Each system has a module with the same functions, and no other module names a system. A new system needs a clock
+//! Each system has a module with the same functions, and no other module names a system. Every system needs a clock
 //! that includes suspended time. Without one, a holder would still believe in its lock after the machine slept past the
-//! session timeout (invariant 6). Lowering a thread's priority is optional. On a system without a safe interface for
-//! this, the function does nothing, and snapshots run at normal priority.
+//! session timeout (invariant 6).
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod linux;

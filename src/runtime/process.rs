@@ -1,13 +1,13 @@
 //! [`ProcessIdentity`]: distinguishes a process from all others, on any machine and at any time.
 //!
-//! The process number is not enough. It is reused, every container has its own numbers, and a socket may be forwarded
-//! to another machine. On Linux, /proc provides the rest of the identity. On other systems, processes have no identity.
+//! A process number does not suffice. The system reuses numbers, every container has its own, and a socket may be
+//! forwarded to another machine. On Linux, /proc provides the rest of the identity. On other systems, processes have no
+//! identity.
 
 use std::fs;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessIdentity {
-    /// The machine's boot id, as text.
     pub(crate) boot_id: String,
     /// Inode of the pid namespace that `pid` belongs to.
     pub(crate) pid_namespace: u64,
@@ -16,7 +16,7 @@ pub(crate) struct ProcessIdentity {
     pub(crate) start_time: u64,
 }
 
-/// A process of this machine, in this process's pid namespace.
+/// A process in this process's pid namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LocalProcess {
     pub(crate) pid: i32,
@@ -42,7 +42,6 @@ pub(crate) fn numbering() -> Option<String> {
 }
 
 impl ProcessIdentity {
-    /// Returns the identity of this process, or `None` if the system does not provide it.
     pub(crate) fn own() -> Option<Self> {
         let (pid, start_time) = stat("self")?;
         // If /proc belongs to another pid namespace, its numbers mean other processes.
@@ -61,7 +60,6 @@ impl ProcessIdentity {
     }
 }
 
-/// Returns the start time of a process listed in /proc.
 #[cfg(feature = "server")]
 #[cfg_attr(
     not(any(target_os = "linux", target_os = "android")),
@@ -72,7 +70,6 @@ pub(crate) fn start_time(pid: i32) -> Option<u64> {
     (found == pid).then_some(start_time)
 }
 
-/// Returns this process's start time in clock ticks since boot.
 #[cfg(all(feature = "server", feature = "metrics"))]
 pub(crate) fn own_start_time() -> Option<u64> {
     stat("self").map(|(_, start_time)| start_time)
@@ -85,13 +82,12 @@ fn pid_namespace() -> Option<u64> {
     number.parse().ok()
 }
 
-/// Returns a process's number and start time.
 fn stat(name: &str) -> Option<(i32, u64)> {
     parse_stat(&fs::read_to_string(format!("/proc/{name}/stat")).ok()?)
 }
 
-/// Parses /proc/PID/stat: the number, the name in parentheses, then fields separated by blanks. The start time is field
-/// 22.
+/// Parses /proc/PID/stat: the number, the name in parentheses, then fields separated by blanks. Field 22 is the start
+/// time.
 fn parse_stat(text: &str) -> Option<(i32, u64)> {
     let (pid, _) = text.split_once(" (")?;
     // Split from the right, because a process may choose a name with blanks and parentheses.

@@ -1,8 +1,8 @@
 //! [`Network`]: simulated connections between hosts, in virtual time.
 //!
-//! Bytes arrive late and in pieces of any size, but in order. If the connection is cut, possibly within a write, the
-//! rest of the bytes is lost. While a partition separates the hosts, bytes are held back. Everything runs on one paused
-//! tokio runtime, and a seed determines all delays and faults.
+//! Bytes arrive late and in pieces of any size, but in order. A connection can be cut within a write, and then the rest
+//! of the bytes is lost. A partition between two hosts holds bytes back. All hosts run on one paused tokio runtime, and
+//! a seed determines all delays and faults.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -21,8 +21,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::runtime::splitmix::Random;
 
-/// Number of bytes that can be in flight in one direction before the sender has to wait, like the size of a socket's
-/// buffer.
+/// Limit on the bytes in flight in one direction, like the size of a socket's buffer.
 const CAPACITY: usize = 64 << 10;
 
 /// A simulated network. Clones share it.
@@ -33,7 +32,7 @@ struct Inner {
     state: Mutex<State>,
     /// Notified when partitions end.
     changed: Notify,
-    /// Called before bytes arrive, because virtual time has moved and the hosts' clocks must follow.
+    /// Called before bytes arrive, so that the hosts' clocks follow virtual time.
     on_arrival: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -43,7 +42,6 @@ struct State {
     listeners: HashMap<String, mpsc::UnboundedSender<SimSocket>>,
     /// Blocked directions, as sender and receiver.
     parted: BTreeSet<(String, String)>,
-    /// Killed hosts, which can open no connections.
     dead: BTreeSet<String>,
     connections: Vec<Weak<Connection>>,
     counts: NetworkCounts,
@@ -54,8 +52,8 @@ struct State {
 pub struct Weather {
     /// The delay of each piece.
     pub delay: Range<Duration>,
-    /// Probability that a piece is lost once and sent again after [`resend`](Self::resend), which delays all pieces
-    /// after it.
+    /// Probability that a piece is lost once. The network sends the piece again after [`resend`](Self::resend), and
+    /// this delays all later pieces.
     pub loss: f64,
     /// Time until a lost piece is sent again.
     pub resend: Duration,
@@ -86,7 +84,6 @@ pub struct NetworkCounts {
 
 struct Connection {
     network: Network,
-    /// The connecting and the accepting host.
     hosts: [String; 2],
     /// Indexed by the writing side.
     ways: [Mutex<Way>; 2],
@@ -98,20 +95,15 @@ struct Way {
     in_flight_bytes: usize,
     arrived: VecDeque<u8>,
     is_shut: bool,
-    /// True once the end of the stream has arrived.
     is_ended: bool,
     is_reset: bool,
-    /// Tasks to wake at each change.
     wakers: Vec<Waker>,
-    /// Wakes the task that delivers the pieces.
     deliverer: Option<Waker>,
 }
 
 enum Piece {
     Bytes(Vec<u8>),
-    /// The sender has stopped writing.
     End,
-    /// The connection was reset.
     Reset,
 }
 
@@ -123,7 +115,6 @@ pub(crate) struct SimSocket {
 }
 
 impl Network {
-    /// Creates a network. It calls `on_arrival` before bytes arrive.
     pub(crate) fn new(
         seed: u64,
         weather: Weather,
@@ -161,7 +152,7 @@ impl Network {
         self.0.state.lock().parted.insert(way);
     }
 
-    /// Blocks everything from and to a host until [`heal`](Self::heal).
+    /// Blocks all bytes from and to a host until [`heal`](Self::heal).
     pub fn isolate(&self, host: &str) {
         self.part(host, ANYONE);
         self.part(ANYONE, host);
@@ -183,18 +174,16 @@ impl Network {
         }
     }
 
-    /// Kills a host for good. Resets its connections, and never completes its later attempts to connect.
+    /// Kills a host for good. Resets its connections, and its later attempts to connect never complete.
     pub fn kill(&self, host: &str) {
         self.0.state.lock().dead.insert(host.to_owned());
         self.reset(host);
     }
 
-    /// Returns a random number from the run's generator.
     pub(crate) fn draw(&self) -> u64 {
         self.0.state.lock().random.next()
     }
 
-    /// Accepts connections to a host. Replaces the host's previous listener.
     pub(crate) fn listen(&self, host: &str) -> mpsc::UnboundedReceiver<SimSocket> {
         let (accepted, accepting) = mpsc::unbounded_channel();
         let mut state = self.0.state.lock();
@@ -206,7 +195,7 @@ impl Network {
         self.0.state.lock().listeners.remove(host);
     }
 
-    /// Connects one host to another. If a partition separates them, waits until it ends.
+    /// Connects one host to another. Waits for the end of a partition that separates them.
     pub(crate) async fn connect(&self, from: &str, to: &str) -> io::Result<SimSocket> {
         for (from, to) in [(from, to), (to, from)] {
             self.pass(from, to).await;
@@ -245,18 +234,15 @@ impl Network {
         Ok(socket(0))
     }
 
-    /// Returns true if no partition blocks this direction.
     pub(crate) fn is_open(&self, from: &str, to: &str) -> bool {
         self.0.state.lock().is_open(from, to)
     }
 
-    /// Waits until no partition blocks this direction, then calls `on_arrival`.
     pub(crate) async fn carry(&self, from: &str, to: &str) {
         self.pass(from, to).await;
         (self.0.on_arrival)();
     }
 
-    /// Waits until no partition blocks this direction. Returns true if it had to wait.
     async fn pass(&self, from: &str, to: &str) -> bool {
         let mut has_waited = false;
         loop {
@@ -270,7 +256,6 @@ impl Network {
     }
 }
 
-/// Stands for all hosts in a partition.
 const ANYONE: &str = "*";
 
 impl State {
@@ -292,8 +277,7 @@ impl State {
         delay
     }
 
-    /// Splits a write into pieces with their delays. The returned flag is true if the connection is cut after these
-    /// pieces.
+    /// The flag is true if the connection is cut after these pieces.
     fn pieces(&mut self, bytes: usize) -> (Vec<(Duration, usize)>, bool) {
         let is_cut = self.random.chance(self.weather.cut);
         let bytes = match is_cut {
@@ -315,7 +299,6 @@ impl State {
     }
 }
 
-/// Delivers the pieces that one side sends, until the stream ends or is reset.
 async fn deliver(connection: Arc<Connection>, side: usize) {
     let network = connection.network.clone();
     let [from, to] = [side, 1 - side].map(|side| connection.hosts[side].clone());
@@ -335,7 +318,6 @@ async fn deliver(connection: Arc<Connection>, side: usize) {
 }
 
 impl Way {
-    /// Returns when the next piece is due.
     fn poll_due(&mut self, context: &Context<'_>) -> Poll<Instant> {
         match self.in_flight.front() {
             Some((due, _)) => Poll::Ready(*due),
@@ -356,7 +338,6 @@ impl Way {
         }
     }
 
-    /// Delivers the next piece. Returns true if it was the last.
     fn arrive(&mut self) -> bool {
         let is_over = match self.in_flight.pop_front() {
             Some((_, Piece::Bytes(bytes))) => {
@@ -392,14 +373,12 @@ impl Way {
 }
 
 impl Connection {
-    /// Resets both directions, after the bytes in flight.
     fn reset(&self) {
         for side in [0, 1] {
             self.cut(side);
         }
     }
 
-    /// Resets one direction, after the bytes in flight.
     fn cut(&self, side: usize) {
         let delay = self.network.0.state.lock().delay();
         let mut way = self.ways[side].lock();
@@ -420,7 +399,6 @@ impl SimSocket {
         &self.connection.ways[self.side]
     }
 
-    /// Reads without waiting. Returns 0 at the end of the stream.
     pub(crate) fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut way = self.incoming().lock();
         if way.arrived.is_empty() {
@@ -437,7 +415,6 @@ impl SimSocket {
         Ok(count)
     }
 
-    /// Writes as many bytes as fit, without waiting.
     pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         let is_reset = self.incoming().lock().is_reset;
         let room = {
@@ -469,7 +446,6 @@ impl SimSocket {
         Ok(count)
     }
 
-    /// Closes the writing direction.
     pub(crate) fn shutdown_write(&self) {
         let delay = self.connection.network.0.state.lock().delay();
         let mut way = self.outgoing().lock();
@@ -479,8 +455,7 @@ impl SimSocket {
         }
     }
 
-    /// Closes both directions. Bytes that arrive later are lost. The other end reads the end of the stream, and its
-    /// writes fail.
+    /// Closes both directions. The other end reads the end of the stream, and its writes fail.
     pub(crate) fn shutdown(&self) {
         self.shutdown_write();
         self.connection.cut(1 - self.side);
@@ -505,7 +480,6 @@ impl SimSocket {
         Poll::Pending
     }
 
-    /// Completes when the socket is ready for a requested operation.
     pub(crate) fn poll_ready(
         &self,
         for_reading: bool,

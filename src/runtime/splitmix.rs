@@ -41,9 +41,9 @@ impl Random {
         self.within(0..count) == 0
     }
 
-    /// Returns true with this probability.
+    /// Returns true with the given probability.
     pub fn chance(&mut self, probability: f64) -> bool {
-        // An f64 holds 53 bits.
+        // The mantissa of an f64 has 53 bits.
         let drawn = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
         drawn < probability
     }
@@ -72,7 +72,6 @@ mod tests {
 
     #[test]
     fn the_generator_is_splitmix64() {
-        // The first numbers of the reference implementation with seed 1234567.
         let mut random = Random(1_234_567);
         assert_eq!(random.next(), 6_457_827_717_110_365_317);
         assert_eq!(random.next(), 3_203_168_211_198_807_973);

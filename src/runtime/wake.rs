@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
-/// Wakes a task. If the waker panics, the panic hook and the log report the panic. It does not propagate, because all
-/// sessions of the process share the threads that call wakers.
+/// Wakes a task. Logs a panic of the waker instead of propagating it, because all sessions of the process share the
+/// threads that call wakers.
 ///
 /// The caller must not hold a lock, because the task may run, or be dropped, within this call.
 pub fn wake(waker: Waker) {

@@ -1,12 +1,10 @@
 //! A watch channel, which holds the latest value and lets tasks wait for a condition on it.
 //!
-//! It works like `tokio::sync::watch`, with three more properties that the locks need:
-//! - Tasks wake in the order of their receivers. tokio wakes them in a random order, so a simulated run with faults
-//!   could not be replayed from its seed.
-//! - Wakers run outside the lock, because they are user code. A waker that panics does not affect the others
-//!   (`wake_all`).
-//! - A receiver that is dropped in a forked child does not take the lock. A thread that does not exist in the child may
-//!   hold this lock forever.
+//! It differs from `tokio::sync::watch` in three properties that the locks need:
+//! - Tasks wake in the order of their receivers. tokio wakes them in a random order, so a simulated run could not be
+//!   replayed from its seed.
+//! - Wakers run outside the lock, because they are user code. A panicking waker does not affect the others.
+//! - Dropping a receiver in a forked child does not take the lock, which may stay locked there forever.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,10 +19,9 @@ use crate::runtime::wake::wake_all;
 #[derive(Debug, Default)]
 struct Shared<T> {
     value: T,
-    /// Wakers of the waiting tasks, by receiver number. Tasks are woken in this order.
+    /// Wakers by receiver number, which is the order of waking.
     waiting: BTreeMap<u64, Waker>,
     receivers: u64,
-    /// True once the sender is dropped.
     closed: bool,
 }
 
@@ -73,7 +70,7 @@ fn modify<T, R>(shared: &Mutex<Shared<T>>, change: impl FnOnce(&mut T) -> Option
     let mut locked = shared.lock();
     let changed = change(&mut locked.value)?;
     let waiting = std::mem::take(&mut locked.waiting);
-    // A waker may run a task in place, and that task may call this channel.
+    // Unlock first, because a waker may run a task in place, and that task may call this channel.
     drop(locked);
     wake_all(waiting.into_values());
     Some(changed)
@@ -103,7 +100,7 @@ impl<T> Drop for WatchSender<T> {
 pub struct WatchNotifier<T>(Arc<Mutex<Shared<T>>>);
 
 impl<T> WatchNotifier<T> {
-    /// Wakes every waiting receiver, so that the receiver checks its condition again.
+    /// Wakes every waiting receiver, so that each checks its condition again.
     pub fn notify(&self) {
         modify(&self.0, |_| Some(()));
     }
@@ -129,7 +126,7 @@ impl<T> WatchReceiver<T> {
         context: &mut Context<'_>,
         pick: impl FnOnce(&T) -> Option<R>,
     ) -> Poll<Option<R>> {
-        // Wakers are cloned and dropped outside the lock, because a waker may own receivers of this channel.
+        // Clone and drop wakers outside the lock, because a waker may own receivers of this channel.
         let waker = context.waker().clone();
         let mut shared = self.shared.lock();
         if let Some(picked) = pick(&shared.value) {
@@ -153,11 +150,10 @@ impl<T> Clone for WatchReceiver<T> {
 
 impl<T> Drop for WatchReceiver<T> {
     fn drop(&mut self) {
-        // In a forked child, the lock may be held forever.
+        // In a forked child the lock may stay locked forever, because its owner may exist only in the parent.
         if fork::is_forked() {
             return;
         }
-        // Drop the waker after the lock is released, because the waker may own receivers of this channel.
         let former = self.shared.lock().waiting.remove(&self.number);
         drop(former);
     }
@@ -205,7 +201,6 @@ mod tests {
         assert!(sender.0.lock().waiting.is_empty());
     }
 
-    /// Records the order in which it is woken.
     struct Noting(AtomicUsize, Arc<AtomicUsize>);
 
     impl Wake for Noting {

@@ -1,8 +1,7 @@
-//! [`AccessOptions`]: the users, super user and four-letter words of a server, which can be replaced while it runs
-//! ([`Server::reload_access`]).
+//! [`AccessOptions`]: a server's users, super user and four-letter words. [`Server::reload_access`] replaces them while
+//! the server runs.
 //!
-//! A replacement is atomic, so no connection sees half of it. A connection whose proved identity was removed is closed
-//! before it executes another request.
+//! A replacement is atomic, so no connection sees half of it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -41,8 +40,8 @@ pub struct AccessOptions {
 }
 
 impl AccessOptions {
-    /// Returns the defaults: any user is accepted, there is no super user, and every client may send the four-letter
-    /// word `srvr`, but no other word.
+    /// Returns the defaults: any user is accepted, there is no super user, and clients may send only the four-letter
+    /// word `srvr`.
     pub fn new() -> Self {
         Self::default()
     }
@@ -90,8 +89,7 @@ pub(super) fn user(digest: &str) -> Result<Identity> {
     })
 }
 
-/// Addresses of the clients whose four-letter words are answered, because words have no authentication. `None` means
-/// all clients.
+/// Addresses of the clients whose four-letter words are answered. `None` means all clients.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WordClients(Option<Vec<WordClient>>);
 
@@ -102,7 +100,6 @@ enum WordClient {
 }
 
 impl WordClients {
-    /// Parses a list of addresses, networks such as `10.0.0.0/8`, and `unix` for the Unix socket, or `*` for all.
     pub(super) fn parse(text: &str) -> Result<Self> {
         if text.trim() == "*" {
             return Ok(Self(None));
@@ -139,10 +136,8 @@ impl WordClients {
 
 pub(super) struct Access {
     policy: RwLock<Arc<Policy>>,
-    /// Generation of the current policy. Each connection compares it with the generation of the policy that it has
-    /// applied last.
     generation: AtomicU64,
-    /// Held during a replacement, so that two concurrent replacements do not mix.
+    /// Prevents two concurrent replacements from mixing.
     replacing: Mutex<()>,
 }
 
@@ -179,10 +174,10 @@ impl Policy {
 }
 
 impl Server {
-    /// Replaces the users, super user and four-letter words, for all clients at the same time.
+    /// Replaces the users, super user and four-letter words for all clients.
     ///
-    /// Sessions and locks stay. A connection whose proved identity was removed is closed before it executes another
-    /// request. Its client cannot prove the identity again. The session ends with its timeout, or immediately with
+    /// Sessions and locks stay. The server closes a connection whose proved identity was removed before it executes
+    /// another request. The session of the removed client ends with its timeout, or immediately with
     /// [`kick`](Self::kick).
     pub fn reload_access(&self, access: AccessOptions) {
         let shared = &self.shared;

@@ -1,4 +1,4 @@
-//! Serves the four-letter words: reads one, sends its text, closes the connection.
+//! The four-letter words: reads one, sends its text and closes the connection.
 
 pub(super) mod process;
 mod texts;
@@ -20,7 +20,7 @@ use crate::wire::admin::{IMOK, NOT_SERVING, Word, isro};
 
 pub(super) struct Admin {
     texts: Arc<Texts>,
-    /// Limits the number of long texts that exist at the same time, and so their memory.
+    /// Limits the memory of the long texts that exist at the same time.
     permits: Arc<Semaphore>,
 }
 
@@ -30,7 +30,6 @@ pub(super) struct ListenAddresses {
     pub(super) tls: Option<SocketAddr>,
 }
 
-/// Text of a word, and a permit that is held until the text has been sent.
 struct Answer {
     text: Cow<'static, str>,
     _permit: Option<OwnedSemaphorePermit>,
@@ -46,7 +45,6 @@ impl Admin {
         }
     }
 
-    /// Answers a word, and closes the connection in a way that lets the answer arrive.
     pub(super) async fn serve_word<S>(
         &self,
         word: Word,
@@ -77,7 +75,6 @@ impl Admin {
         }
     }
 
-    /// Returns a word's text, composed on this thread.
     pub(super) fn text(&self, word: Word, drain: &Drain) -> String {
         let is_at_work = self.texts.is_at_work();
         match word {
@@ -92,7 +89,7 @@ impl Admin {
         let is_at_work = self.texts.is_at_work();
         match word {
             Word::Ruok => return Answer::short(IMOK),
-            // Load balancers send this word. They must not direct clients to a server that admits no sessions.
+            // Load balancers send this word, and must not direct clients to a server that admits no sessions.
             Word::Isro => return Answer::short(isro(is_at_work && !drain.is_on())),
             _ if !is_at_work => return Answer::short(NOT_SERVING),
             _ => {}
@@ -102,8 +99,7 @@ impl Admin {
             false => None,
         };
         let texts = self.texts.clone();
-        // Compose the text on a blocking thread. It may read files or much of the store, which would block a thread of
-        // the runtime.
+        // Use a blocking thread, because composing the text may read files or much of the store.
         let text = tokio::task::spawn_blocking(move || texts.of(word)).await;
         Answer {
             text: text.unwrap_or_default().into(),
@@ -121,7 +117,6 @@ impl Answer {
     }
 }
 
-/// Returns true if a word's text grows with the number of connections, sessions or watches.
 fn is_long(word: Word) -> bool {
     matches!(
         word,

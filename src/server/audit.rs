@@ -1,9 +1,8 @@
-//! The audit log: an [`AuditRecord`] describes an action, its client and its outcome, and an [`AuditSink`] receives the
-//! records.
+//! The audit log: an [`AuditSink`] receives an [`AuditRecord`] for each action.
 //!
-//! Hostile clients cannot fill the log without limit. To cause the record of a success, a client must cause the work of
-//! the action. Of the failures from one network, the first [`BURST`] in each [`WINDOW`] get a record each, and one more
-//! record contains the number of all further failures.
+//! Hostile clients cannot flood the log. A success record requires a performed action. In each [`WINDOW`], the first
+//! [`BURST`] failures of one kind from one network get a record each, and one more record contains the number of the
+//! others.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -37,15 +36,14 @@ pub struct AuditRecord {
     pub time: SystemTime,
     /// The action.
     pub event: AuditEvent,
-    /// Its outcome.
+    /// Outcome of the action.
     pub outcome: AuditOutcome,
     /// Session that performed the action or was its target.
     pub session: Option<SessionId>,
-    /// Identities that the client had proved at the time of the action, such as `digest:jane`, and its address, such as
-    /// `ip:127.0.0.1`.
+    /// Identities that the client had proved, such as `digest:jane`, and its address, such as `ip:127.0.0.1`.
     pub identities: Vec<String>,
-    /// The client, such as `127.0.0.1:4711` or `unix:uid=1000,pid=4711`. If the record represents several actions, the
-    /// network.
+    /// The client, such as `127.0.0.1:4711` or `unix:uid=1000,pid=4711`. A record of several actions names the network
+    /// instead.
     pub peer: Option<String>,
     /// User of a failed authentication, as named by the client.
     pub user: Option<String>,
@@ -57,7 +55,7 @@ pub struct AuditRecord {
     pub acl: Vec<String>,
     /// The four-letter word.
     pub word: Option<&'static str>,
-    /// The transaction.
+    /// Zxid of the transaction that performed the action.
     pub zxid: Option<Zxid>,
     /// Number of actions that this record represents.
     pub count: u64,
@@ -122,9 +120,9 @@ events! {
 /// Outcome of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditOutcome {
-    /// It was done.
+    /// The action was done.
     Success,
-    /// It was refused or failed.
+    /// The action was refused or failed.
     Failure,
 }
 
@@ -160,20 +158,16 @@ impl AuditRecord {
     }
 }
 
-/// Number of failures from one network that get a record each in one window.
 const BURST: u64 = 20;
 
-/// Length of a window. When it ends, one record contains the number of the unrecorded failures, and further failures
-/// from the network get a record each again.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Limit of the networks whose failures are counted separately. Failures from further networks are counted together.
+/// Limit of the networks whose failures are counted separately. Failures from further networks share one count.
 const MAX_NETWORKS: usize = 1_024;
 
-/// Limit of the length of a recorded user name, in bytes. Longer names are cut, because clients choose them.
+/// Limit of a recorded user name, in bytes. Longer names are cut, because clients choose them.
 const MAX_USER_BYTES: usize = 128;
 
-/// Audit log of a server. Without a sink it records nothing.
 pub(super) struct Audit {
     sink: Option<Arc<dyn AuditSink>>,
     clock: Clock,
@@ -205,7 +199,6 @@ impl Audit {
         self.put(event, AuditOutcome::Success, fill);
     }
 
-    /// Records a failure, or only counts it if the window already has many failures from this network.
     pub(super) fn failure(
         &self,
         event: AuditEvent,
@@ -229,7 +222,6 @@ impl Audit {
         sink.record(record);
     }
 
-    /// Counts a failure. Returns true if the failure gets a separate record.
     fn allows(&self, event: AuditEvent, network: Network) -> bool {
         let mut windows = self.windows.lock();
         let mut key = (event, Some(network));
@@ -261,7 +253,6 @@ impl Audit {
         }
     }
 
-    /// Records the number of failures that have only been counted so far.
     pub(super) fn finish(&self) {
         self.close_windows(BootInstant::from_nanos(u64::MAX));
     }
@@ -275,7 +266,7 @@ impl Audit {
             }
             !is_over
         });
-        // Call the sink without holding the lock, because the sink is the user's code.
+        // Call the sink without the lock, because the sink is user code.
         for ((event, network), count) in over {
             self.put(event, AuditOutcome::Failure, |record| {
                 record.count = count;
@@ -323,7 +314,7 @@ impl Audit {
     }
 }
 
-/// Returns the user that a client names in a proof, or `None` if that could be the secret itself.
+/// Returns the user that a client names in a proof, or `None` if the name could be the secret itself.
 pub(super) fn claimed_user(scheme: &str, secret: &[u8]) -> Option<String> {
     let at = secret.iter().position(|byte| *byte == b':')?;
     let name = String::from_utf8_lossy(&secret[..at.min(MAX_USER_BYTES)]);

@@ -1,7 +1,7 @@
-//! Authentication: [`Policy`] decides which proofs of identity are accepted, [`Admission`] keeps the identities of one
-//! client, and [`Penalties`] delays the answers to wrong proofs to make guessing slow.
+//! Authentication: [`Policy`] decides which proofs of identity are accepted, [`Admission`] keeps a client's identities,
+//! and [`Penalties`] delays the answers to wrong proofs.
 //!
-//! Authorization is done by the core, which checks access control lists in the same way for every client (invariant
+//! The core does the authorization, because it checks access control lists in the same way for every client (invariant
 //! 14).
 
 use std::hash::{BuildHasher, RandomState};
@@ -19,10 +19,9 @@ use crate::wire::admin::Whitelist;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Policy {
-    /// Number of times that the policy was replaced.
     pub(super) generation: u64,
     pub(super) requires_auth: bool,
-    /// Users whose digests are accepted. If empty, any digest is accepted, as in ZooKeeper.
+    /// If empty, any digest is accepted, as in ZooKeeper.
     pub(super) users: Vec<Identity>,
     pub(super) superuser: Option<Identity>,
     pub(super) words: Whitelist,
@@ -41,9 +40,8 @@ impl Policy {
 pub(super) struct Admission {
     policy: Arc<Policy>,
     is_proven: bool,
-    /// The client's identities. The store keeps the same identities for this connection, under the same limits.
+    /// The store keeps the same identities for this connection, under the same limits.
     identities: Identities,
-    /// The answer to whoAmI.
     who_am_i: Arc<[(String, String)]>,
 }
 
@@ -66,7 +64,6 @@ impl Admission {
         }
     }
 
-    /// Adds a proved identity of the connection (address, user, certificate) or of an auth packet.
     pub(super) fn add(&mut self, identity: &Identity) -> Result<()> {
         self.identities.add(identity.clone())?;
         self.is_proven |= identity.is_proof();
@@ -78,8 +75,8 @@ impl Admission {
         Ok(())
     }
 
-    /// Applies the current policy to the client. Returns false if the policy no longer accepts one of the client's
-    /// identities, or if one of them is no longer the super user.
+    /// Applies the current policy. Returns false if the client has an identity that the policy no longer accepts, or
+    /// that is no longer the super user.
     pub(super) fn renew(&mut self, access: &Access) -> bool {
         if access.is_current(self.policy.generation) {
             return true;
@@ -96,7 +93,6 @@ impl Admission {
         self.identities.len()
     }
 
-    /// Returns the proved identities without secrets, such as `digest:jane`.
     pub(super) fn shown(&self) -> Vec<String> {
         self.identities.iter().map(ToString::to_string).collect()
     }
@@ -110,7 +106,7 @@ impl Admission {
     }
 
     pub(super) fn prove(&mut self, scheme: &str, secret: &[u8]) -> Proof {
-        // As in ZooKeeper, the server takes the address from the connection and ignores the text of the packet.
+        // As in ZooKeeper, the packet's text is ignored, because the connection has proved the client's address.
         if scheme == "ip" {
             return Proof::Known;
         }
@@ -120,7 +116,7 @@ impl Admission {
         if !self.policy.accepts(&identity) {
             return Proof::Refused;
         }
-        // A client that proves the same identity again or reaches a limit has not guessed wrong, so it gets no penalty.
+        // A client that repeats a proof or reaches a limit has not guessed wrong, so it gets no penalty.
         match self.add(&identity) {
             Ok(()) => Proof::Accepted(identity),
             Err(error) => Proof::LimitReached(error),
@@ -130,9 +126,8 @@ impl Admission {
 
 /// Failed proofs of identity, counted by network.
 ///
-/// A penalty delays only the connection whose proof has failed, not other clients with the same address. The table has
-/// a fixed size, so attackers cannot fill the memory. If two networks share a slot by chance, their penalties can only
-/// become longer.
+/// A penalty delays only the connection whose proof failed, not other clients of its network. The table has a fixed
+/// size, so attackers cannot fill the memory. If two networks share a slot by chance, their penalties only get longer.
 #[derive(Debug)]
 pub(super) struct Penalties {
     slots: Mutex<Vec<Failures>>,
@@ -146,7 +141,7 @@ struct Failures {
     last: BootInstant,
 }
 
-/// Number of slots, about 64 KiB. With so many slots, few networks share one.
+/// Number of slots (about 64 KiB).
 const SLOTS: usize = 4_096;
 
 /// Delay of the first failure's answer. Each further failure doubles the delay.
@@ -167,7 +162,6 @@ impl Default for Penalties {
 }
 
 impl Penalties {
-    /// Counts a failure. Returns the delay after which the failure may be answered.
     pub(super) fn add(&self, address: PeerAddress, now: BootInstant) -> Duration {
         let slot = self.hasher.hash_one(address.network()) as usize % SLOTS;
         let failures = &mut self.slots.lock()[slot];

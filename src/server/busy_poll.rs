@@ -1,15 +1,13 @@
 //! [`BusyPoll`]: keeps a thread of the runtime awake between requests that follow each other closely.
 //!
-//! Passing a lock to the next client is a chain of single messages. On an idle machine, the core of each message's
-//! receiver is asleep, and its wake-up takes longer than all the work (40 to 50 µs on a virtual machine). So the
-//! runtime's thread polls its sockets for a while before it sleeps.
+//! Passing a lock to the next client is a chain of single messages. On an idle machine, each receiver's core is asleep,
+//! and waking it takes longer than all the work (40 to 50 µs on a virtual machine). So the runtime's thread polls its
+//! sockets for a while before it sleeps.
 //!
-//! Polling keeps a core busy, so the polling window adapts to the requests, like KVM's halt polling. The window becomes
-//! zero after a pause that was longer than the limit, and doubles with each shorter pause. So a server with few
-//! requests never polls, and polling stops after one window without requests. Between polls the thread offers the core
-//! to other programs. If another program uses the core for long, polling stops for a while.
-//!
-//! <https://docs.kernel.org/virt/kvm/halt-polling.html>
+//! Polling keeps a core busy, so the polling window adapts to the requests, like [KVM's halt
+//! polling](https://docs.kernel.org/virt/kvm/halt-polling.html). Each pause between requests that is shorter than the
+//! limit doubles the window, and a longer pause sets it to zero. Polling also stops for a while if another program
+//! needs the core.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,17 +17,15 @@ use tokio::task::yield_now;
 
 #[derive(Debug)]
 pub(super) struct BusyPoll {
-    /// Longest polling window. Zero disables polling.
     limit: Duration,
-    /// Number of reads that returned bytes.
     arrivals: AtomicU64,
-    /// True while the polling task waits for an arrival. This is only a hint. If bytes arrive just before the flag is
-    /// set, the task does not notice them and sleeps until the next arrival.
+    /// True while the polling task waits for an arrival. Bytes that arrive just before the flag is set do not wake the
+    /// task, so polling starts only with the next arrival.
     is_parked: AtomicBool,
     wake: Notify,
 }
 
-/// Upper bound of the limit. A longer window would keep a core busy during the pauses between a person's actions.
+/// Upper bound of the limit. A longer window would keep a core busy between the actions of a single person.
 const MAX_LIMIT: Duration = Duration::from_millis(10);
 
 impl BusyPoll {
@@ -51,13 +47,13 @@ impl BusyPoll {
             return;
         }
         self.arrivals.fetch_add(1, Ordering::Relaxed);
-        // Only load in the common case, because a write would take the cache line from the other threads.
+        // Avoid a write in the common case, because it would take the cache line from other threads.
         if self.is_parked.load(Ordering::Relaxed) && self.is_parked.swap(false, Ordering::Relaxed) {
             self.wake.notify_one();
         }
     }
 
-    /// Polls between arrivals, forever. The caller spawns it on the runtime that serves the connections, and aborts it.
+    /// Runs forever. The caller must spawn this on the runtime that serves the connections.
     pub(super) async fn run(&self) {
         let mut window = Window::new(self.limit);
         loop {
@@ -72,14 +68,12 @@ impl BusyPoll {
         }
     }
 
-    /// Polls until nothing has arrived for the window's length, or another program needs the core. Returns the time of
-    /// the last arrival.
     async fn poll(&self, window: Duration) -> (Instant, PollEnd) {
         let mut arrivals = self.arrivals.load(Ordering::Relaxed);
         let mut last = Instant::now();
         let mut now = last;
         while now - last < window {
-            // Let other programs run. The client whose next request we poll for may be waiting for this core.
+            // Let other programs run, because the client whose next request we expect may need this core.
             std::thread::yield_now();
             let yielded = Instant::now();
             if yielded - now > CONTENDED {
@@ -100,16 +94,15 @@ impl BusyPoll {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PollEnd {
     Idle,
-    /// Other programs use the core.
     Contended,
 }
 
-/// If yielding the core takes longer than this, another program has used the core to compute. A client that only
-/// answers uses the core for less time.
+/// If yielding the core takes longer than this, another program computes. A client that only answers uses the core for
+/// less time.
 const CONTENDED: Duration = Duration::from_millis(1);
 
-/// Time without polling after a yield that took longer than [`CONTENDED`]. A computing program keeps the core for some
-/// milliseconds, so polling takes at most a few percent of the program's time.
+/// Time without polling after a long yield. A computing program keeps the core for some milliseconds, so polling takes
+/// at most a few percent of the program's time.
 const BACKOFF: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -135,7 +128,6 @@ impl Window {
         self.resumes = Some(now + BACKOFF);
     }
 
-    /// Adapts the window to the time between the last two arrivals.
     fn paused(&mut self, pause: Duration, now: Instant) {
         let may_poll = self.resumes.is_none_or(|resumes| now >= resumes);
         self.length = match may_poll && pause <= self.limit {
@@ -186,7 +178,6 @@ mod tests {
         assert_eq!(at(now + BACKOFF), 10);
     }
 
-    /// Polls a task once. Returns true if it asked to be polled again immediately.
     fn turn(task: Pin<&mut impl Future<Output = ()>>) -> bool {
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(woken.clone());
@@ -214,8 +205,8 @@ mod tests {
 
     #[test]
     fn a_server_with_requests_polls_until_they_stop() {
-        // The pauses are real time, and this test may be suspended for longer than any limit. In that case it tries
-        // again.
+        // The pauses are real time, and the machine may suspend this test for longer than any limit. So the test may
+        // try again.
         let polling = BusyPoll::new(MAX_LIMIT);
         let mut task = pin!(polling.run());
         let mut is_polling = turn(task.as_mut());

@@ -4,8 +4,8 @@
 //!
 //! 1. The first bytes are either a four-letter word, which [`Admin`](super::admin::Admin) answers, or a handshake,
 //!    which opens a session or reattaches to one ([`handshake`]).
-//! 2. [`run_session`] gives the session the identities that the connection itself proves (address, user, certificate),
-//!    and runs a [`ConnectionTask`] until the connection ends.
+//! 2. [`run_session`] gives the session the identities that the connection proves (address, user, certificate), and
+//!    runs a [`ConnectionTask`] until the connection ends.
 //! 3. Each *turn* of the task ([`ConnectionTask::poll_turn`]) repeats four steps ([`ConnectionTask::advance`]) until no
 //!    step makes progress or the turn's share of work is used up. Then other connections run.
 //!     - `poll_read` reads the bytes that have arrived, unless the protocol is still busy with earlier requests. In
@@ -16,8 +16,8 @@
 //!     - `poll_encode` takes answers and events from the session's outbox in the store's order, and encodes them. Each
 //!       answer or event waits until the log has the transaction that it reveals (invariants 2 and 13).
 //!     - `poll_write` writes and flushes the encoded bytes.
-//! 4. The task ends with a [`CloseReason`], which is logged. The connection is closed in a way that lets the last bytes
-//!    arrive ([`linger_close`]). The session stays in the store, and its client may reattach until its timeout.
+//! 4. The task ends with a [`CloseReason`]. [`linger_close`] closes the connection in a way that lets the last bytes
+//!    arrive. The session stays in the store, and its client may reattach until its timeout.
 //!
 //! No step blocks. A step that cannot continue registers the task's waker, so the next turn starts as soon as one of
 //! the steps can continue.
@@ -44,10 +44,8 @@ use super::transport::{Transport, linger_close, run_until_closed};
 use crate::engine::Connection;
 use crate::model::identity::Identity;
 
-/// Serves one connection, from its first byte to its last.
-///
-/// The handshake must be done by `deadline`. `identity` is the identity that the client has proved by its certificate
-/// or its Unix user, if any.
+/// Serves one connection. The handshake must be done by `deadline`. `identity` is proved by the client's certificate or
+/// Unix user.
 pub(super) async fn serve<S>(
     mut stream: S,
     guard: ConnectionGuard,
@@ -57,16 +55,13 @@ pub(super) async fn serve<S>(
 ) where
     S: Transport,
 {
-    // A client with a verified certificate or known user needs no further proof, so its session is part of the store
-    // from the start.
+    // A client with a verified certificate or known user needs no further proof of identity.
     let is_proven = identity.as_ref().is_some_and(Identity::is_proof);
-    // Box the handshake, the four-letter word and the session separately. Each allocates its state only while it runs,
-    // so the task of an idle connection stays small.
+    // Box each step, so that it allocates its state only while it runs. The task of an idle connection stays small.
     let outcome = Box::pin(handshake(&mut stream, &guard, &shared, is_proven));
-    // The TLS handshake and the ZooKeeper handshake share the listener's deadline, so TLS does not let a client hold a
-    // half-open connection for longer.
+    // TLS and ZooKeeper handshake share one deadline, so TLS does not let a client stay half open for longer.
     let outcome = tokio::time::timeout_at(deadline, outcome);
-    // During the handshake the connection is half open, so the connection table may evict it in favor of a newer one.
+    // The connection is half open during the handshake, so the connection table may evict it.
     let Some(outcome) = run_until_closed(guard.close_requested(), outcome).await else {
         return;
     };
@@ -82,7 +77,6 @@ pub(super) async fn serve<S>(
         Ok(Ok(HandshakeOutcome::Word(word))) => {
             let answered = shared.admin.serve_word(word, &mut stream, &guard, &shared);
             let answered = tokio::time::timeout(shared.limits.handshake, answered);
-            // The time limit also cuts off a client that does not read the answer.
             Box::pin(run_until_closed(guard.close_requested(), answered)).await;
         }
         Ok(Ok(HandshakeOutcome::Session(connection, agreed, process))) => {
@@ -99,7 +93,7 @@ pub(super) async fn serve<S>(
             };
             let reason = Box::pin(run_session(&mut stream, &shared, &guard, client)).await;
             log_close(reason, &guard, session, &shared);
-            // If the server was dropped, close the connection without waiting until its last bytes have arrived.
+            // If the server was dropped, do not wait until the last bytes have arrived.
             if guard.close_request() != Some(CloseRequest::Now) {
                 linger_close(&mut stream).await;
             }
@@ -110,7 +104,6 @@ pub(super) async fn serve<S>(
 pub(super) struct Client {
     pub(super) connection: Connection,
     pub(super) agreed: Agreed,
-    /// Identity proved by the certificate or the Unix user, in addition to the peer address.
     pub(super) identity: Option<Identity>,
     pub(super) process: Option<Box<ProcessWatch>>,
 }
@@ -136,13 +129,12 @@ where
         PeerAddress::Unix(_) => None,
     };
     for identity in by_address.into_iter().chain(identity) {
-        // This cannot fail. Two identities are within every limit, and the TLS handshake has refused names that are too
-        // long.
+        // This cannot fail, because two identities are within every limit, and the TLS handshake has refused too long
+        // names.
         let _ = admission.add(&identity);
         connection.identify(identity);
     }
-    // An admitted connection can no longer be evicted. The connection of a client that must still prove an identity
-    // stays half open.
+    // An admitted connection can no longer be evicted. A client that must still prove an identity stays half open.
     if admission.is_admitted() {
         guard.admit();
     }

@@ -1,7 +1,4 @@
 //! [`ConnectionEntry`]: state and statistics of one connection, and the request to close it.
-//!
-//! The connection's task writes the entry, and the four-letter words read it. Both hold the lock of the statistics only
-//! for a moment, so neither delays the other.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
@@ -19,21 +16,18 @@ use crate::wire::Op;
 #[derive(Debug)]
 pub(super) struct ConnectionEntry {
     address: PeerAddress,
-    /// Time at which the connection was accepted, in milliseconds since the epoch.
+    /// Milliseconds since the epoch.
     established_ms: i64,
-    /// Number of the connection in order of arrival. Later connections have higher numbers.
     pub(super) arrival: u64,
     pub(super) slot: usize,
-    /// Id of the session, or 0 before the handshake is done.
+    /// 0 before the handshake is done.
     session: AtomicI64,
     timeout_ms: AtomicU64,
-    /// The connection's task locks the statistics once for each poll, and some four-letter words lock them.
     statistics: Mutex<Statistics>,
     is_reading: AtomicBool,
-    /// True if the connection was accepted on the TLS address, even before its TLS handshake is done.
+    /// True for connections to the TLS address, even before the TLS handshake is done.
     #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "for metrics"))]
     is_tls: AtomicBool,
-    /// A [`CloseRequest`], or 0 for none.
     close_request: AtomicU8,
     task: AtomicWaker,
 }
@@ -42,18 +36,17 @@ pub(super) struct ConnectionEntry {
 /// independently.
 #[derive(Debug, Default)]
 struct Statistics {
-    /// Traffic since the connection's arrival or the last `crst`.
     since_crst: Traffic,
     last: Option<LastResponse>,
-    /// Traffic since the connection's arrival or the last `srst`. The server's sum includes it.
+    /// Included in the server's sum, which `srst` resets.
     since_srst: Traffic,
 }
 
-/// Reason for closing a connection. Reasons with a higher number are more urgent.
+/// Reason for closing a connection. A higher number is more urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum CloseRequest {
-    /// The connection is half open, and newer half-open connections need its place.
+    /// The connection is half open, and there are too many newer half-open connections.
     Evicted = 1,
     /// The server shuts down, but answers the requests that have arrived.
     Shutdown = 2,
@@ -61,19 +54,16 @@ pub(super) enum CloseRequest {
     Now = 3,
     /// The connection has the oldest incomplete request, and other connections need the memory.
     Unfinished = 4,
-    /// An operator has asked to close the connection. The session stays.
+    /// An operator has asked to close the connection.
     Disconnected = 5,
 }
 
-/// Traffic of a connection since the last report by its task.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TrafficDelta {
     /// Number of frames read, including the handshake.
     pub(super) received: u64,
     pub(super) received_bytes: u64,
-    /// Number of frames written as responses.
     pub(super) answered: u64,
-    /// Number of frames written for watch events.
     pub(super) events: u64,
     pub(super) sent_bytes: u64,
     pub(super) last: Option<LastResponse>,
@@ -83,7 +73,7 @@ pub(super) struct TrafficDelta {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LastResponse {
-    /// Number of the operation, or [`HANDSHAKE`].
+    /// An operation number or [`HANDSHAKE`].
     pub(super) op: i32,
     pub(super) xid: i32,
     pub(super) zxid: Zxid,
@@ -91,14 +81,12 @@ pub(super) struct LastResponse {
     pub(super) took: Duration,
 }
 
-/// Number that [`LastResponse::op`] has for the handshake, which is no operation.
 pub(super) const HANDSHAKE: i32 = -10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LatencyStats {
     pub(super) count: u64,
     pub(super) total_ns: u64,
-    /// `u64::MAX` if `count` is 0.
     pub(super) min_ns: u64,
     pub(super) max_ns: u64,
 }
@@ -115,7 +103,6 @@ impl Default for LatencyStats {
 }
 
 impl LatencyStats {
-    /// Adds `count` responses that all have the latency `each`.
     pub(super) fn add(&mut self, count: u64, each: Duration) {
         let each_ns = u64::try_from(each.as_nanos()).unwrap_or(u64::MAX);
         if count > 0 {
@@ -142,7 +129,6 @@ pub(super) struct Traffic {
     pub(super) received_bytes: u64,
     pub(super) sent: u64,
     pub(super) sent_bytes: u64,
-    /// Requests without a response yet.
     pub(super) outstanding: u64,
     pub(super) latency: LatencyStats,
 }
@@ -157,7 +143,7 @@ impl Traffic {
         self.latency.merge(delta.latency);
     }
 
-    /// Counts a four-letter word as received. A word is no request, so no response is outstanding.
+    /// No response is outstanding for a word, because a word is no request.
     fn add_word(&mut self, bytes: usize) {
         self.received += 1;
         self.received_bytes += bytes as u64;
@@ -257,7 +243,6 @@ impl ConnectionEntry {
         self.is_tls.load(Ordering::Relaxed)
     }
 
-    /// Only [`ConnectionGuard::session_opened`](super::connection_table::ConnectionGuard::session_opened) calls this.
     pub(super) fn set_session(&self, session: SessionId, timeout: Duration) {
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         self.timeout_ms.store(timeout_ms, Ordering::Relaxed);
@@ -267,7 +252,7 @@ impl ConnectionEntry {
 
     /// Returns the session and its timeout in milliseconds, or `None` before the handshake is done.
     pub(super) fn session(&self) -> Option<(SessionId, u64)> {
-        // Load the session first and with `Acquire`, because `set_session` stores it last.
+        // Load the session first, because `set_session` stores it last.
         let session = self.session.load(Ordering::Acquire);
         let timeout_ms = self.timeout_ms.load(Ordering::Relaxed);
         (session != 0).then_some((SessionId(session), timeout_ms))
@@ -277,7 +262,6 @@ impl ConnectionEntry {
         self.established_ms
     }
 
-    /// Returns the traffic since the connection's arrival or the last `crst`.
     pub(super) fn traffic(&self) -> Traffic {
         self.statistics.lock().since_crst
     }
@@ -293,7 +277,7 @@ impl ConnectionEntry {
     /// Asks the connection's task to close. The most urgent request wins.
     pub(super) fn request_close(&self, why: CloseRequest) {
         // Store the request before waking the task. `close_requested` registers its waker before it reads the request,
-        // so either it reads this request or we wake it.
+        // so no request is missed.
         if self.close_request.fetch_max(why as u8, Ordering::AcqRel) < why as u8 {
             self.task.wake();
         }
@@ -314,13 +298,9 @@ impl ConnectionEntry {
         }
     }
 
-    /// Waits until the connection is asked to close. Only the connection's task may call this, because the entry has
-    /// only one waker.
-    ///
-    /// Cancel safe. Each poll costs a few atomic operations.
+    /// Only the connection's task may call this, because the entry has only one waker. Cancel safe.
     pub(super) async fn close_requested(&self) -> CloseRequest {
         poll_fn(|context| {
-            // Register the waker before the check, so that a request in between wakes the task.
             self.task.register(context.waker());
             self.close_request().map_or(Poll::Pending, Poll::Ready)
         })

@@ -22,10 +22,7 @@ use super::request_counters::RequestCounters;
 use crate::model::types::SessionId;
 use crate::runtime::clock::{BootInstant, Clock};
 
-/// Live connections of a server, and the limits for new ones.
-///
-/// The table is locked when a connection arrives, is admitted or leaves, and by four-letter words, but never for a
-/// request.
+/// The live connections of a server. No request takes the table's lock.
 #[derive(Debug)]
 pub(super) struct ConnectionTable {
     clock: Clock,
@@ -41,11 +38,10 @@ pub(super) struct ConnectionTable {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableLimits {
     pub(super) connections: usize,
-    /// Limit of connections from one IPv4 address, one IPv6 network or one user of the Unix socket.
+    /// Limit for one IPv4 address, one IPv6 network or one user of the Unix socket.
     pub(super) per_address: usize,
-    /// Limit of half-open connections, which lack a session or the required proof of identity. When a new connection
-    /// exceeds the limit, the oldest half-open connection of the network that has the most of them is evicted. At most
-    /// half of all connections, so that silent clients cannot keep out all others.
+    /// Limit of half-open connections, which lack a session or the required proof of identity. It is at most half of
+    /// `connections`, so that silent clients cannot keep out all others.
     pub(super) half_open: usize,
 }
 
@@ -53,7 +49,6 @@ pub(super) struct TableLimits {
 struct State {
     entries: Slab<Arc<ConnectionEntry>>,
     by_address: HashMap<Network, usize>,
-    /// Connections that are neither admitted nor evicted.
     half_open: HalfOpen,
     arrivals: u64,
     closed_traffic: Traffic,
@@ -86,26 +81,18 @@ macro_rules! counts {
 
 counts! {
     Entered,
-    /// Connections refused because there were too many in total.
     RefusedConnections,
-    /// Connections refused because there were too many from their address.
     RefusedPerAddress,
     Evicted,
-    /// Connections that did not open a session in time.
     HandshakeTimedOut,
-    /// Handshakes that were refused or malformed.
     HandshakeFailed,
-    /// Sessions opened or reattached.
     Handshake,
     WrongPassword,
-    /// Failed proofs of identity.
     AuthFailed,
     FrameTooLong,
-    /// Connections that were closed because their clients did not read.
     NotRead,
     SessionOverLimit,
     SessionDiskFull,
-    /// Sessions refused for another reason, such as a failed disk.
     SessionFailed,
     SessionDraining,
 }
@@ -118,7 +105,7 @@ pub(super) struct Transports {
     pub(super) unix: u64,
 }
 
-/// Handle of a connection in the table. Dropping it removes the connection's entry.
+/// A connection's registration in the table. Dropping it removes the connection's entry.
 #[derive(Debug)]
 pub(super) struct ConnectionGuard {
     table: Arc<ConnectionTable>,
@@ -143,7 +130,6 @@ impl ConnectionTable {
         })
     }
 
-    /// Adds a half-open connection. If there are too many, evicts another half-open connection.
     pub(super) fn enter(
         self: &Arc<Self>,
         address: impl Into<PeerAddress>,
@@ -162,8 +148,7 @@ impl ConnectionTable {
         let entry = state.insert(address, unix_ms);
         drop(state);
         self.count(Count::Entered);
-        // The victim closes its connection when its task is next polled. Until then the victim counts as a connection,
-        // but no longer as half open.
+        // The victim counts as a connection until its task closes it, but no longer as half open.
         if let Some(victim) = evicted {
             self.count(Count::Evicted);
             victim.request_close(CloseRequest::Evicted);
@@ -194,7 +179,6 @@ impl ConnectionTable {
         self.state.lock().entries.len()
     }
 
-    /// Returns the number of connections that were ever added.
     pub(super) fn arrivals(&self) -> u64 {
         self.state.lock().arrivals
     }
@@ -226,7 +210,6 @@ impl ConnectionTable {
         self.limits.per_address
     }
 
-    /// Returns the number of half-open connections, without those being evicted.
     pub(super) fn half_open(&self) -> usize {
         self.state.lock().half_open.len()
     }
@@ -235,7 +218,7 @@ impl ConnectionTable {
         self.state.lock().each()
     }
 
-    /// Returns the traffic of all connections since the start or the last reset, including closed ones.
+    /// Returns the traffic since the start or the last reset, including closed connections.
     pub(super) fn traffic(&self) -> Traffic {
         let state = self.state.lock();
         let mut sum = state.closed_traffic;
@@ -252,7 +235,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Resets the server's statistics, but not those of each connection (`srst`).
+    /// Resets the server's statistics, but not the statistics of each connection (`srst`).
     pub(super) fn reset_server(&self) {
         let mut state = self.state.lock();
         state.closed_traffic.reset();
@@ -268,7 +251,6 @@ impl ConnectionTable {
         self.clock.now().since(self.started)
     }
 
-    /// Refuses all further connections, and asks all present ones to close.
     pub(super) fn close(&self, why: CloseRequest) {
         let mut state = self.state.lock();
         // Set the flag and list the connections under one lock, so that every connection is either listed or refused.
@@ -280,9 +262,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Waits until no connection is left.
-    ///
-    /// Cancel safe.
+    /// Waits until no connection is left. Cancel safe.
     pub(super) async fn emptied(&self) {
         loop {
             let emptied = self.emptied.notified();
@@ -297,8 +277,8 @@ impl ConnectionTable {
     }
 
     fn remove(&self, entry: &ConnectionEntry) {
-        // Remove the connection and add its traffic to the sum under one lock, so that a reader of the traffic counts
-        // each connection exactly once.
+        // Remove the entry and add its traffic to the sum under one lock, so that a reader counts each connection
+        // exactly once.
         let mut state = self.state.lock();
         state.entries.remove(entry.slot);
         state.leave_half_open(entry);
@@ -313,7 +293,6 @@ impl ConnectionTable {
             }
         }
         if state.entries.is_empty() {
-            // Release the lock before waking the waiters, because each of them takes the lock first.
             drop(state);
             self.emptied.notify_waiters();
         }
@@ -341,7 +320,6 @@ impl State {
         Ok(())
     }
 
-    /// Returns the half-open connection that must make room for a new one, if there are `limit` of them.
     fn evict(&mut self, limit: usize) -> Option<Arc<ConnectionEntry>> {
         if self.half_open.len() < limit {
             return None;
@@ -379,7 +357,6 @@ impl ConnectionGuard {
         self.table.count(Count::Handshake);
     }
 
-    /// Marks the connection as no longer half open.
     pub(super) fn admit(&self) {
         self.table.state.lock().leave_half_open(&self.entry);
     }

@@ -18,9 +18,6 @@ impl Drain {
         self.is_on.load(Ordering::Acquire)
     }
 
-    /// Waits until a drain starts.
-    ///
-    /// Cancel safe.
     pub(super) async fn begun(&self) {
         loop {
             let begun = self.begun.notified();
@@ -38,18 +35,17 @@ impl Drain {
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Server {
-    /// Starts a drain. From now on the server opens no more sessions. Returns true unless the server was draining
+    /// Starts a drain: from now on the server opens no more sessions. Returns true unless the server was draining
     /// already.
     ///
     /// The server disconnects a client that asks for a new session, and the client tries the next server of its list.
-    /// Existing sessions are still served, even if they reconnect, so that holders and waiters of locks can finish.
-    /// [`ServerMonitor::check_ready`](super::ServerMonitor::check_ready) returns
+    /// The server still serves existing sessions, even if they reconnect, so that holders and waiters of locks can
+    /// finish. [`ServerMonitor::check_ready`](super::ServerMonitor::check_ready) returns
     /// [`Draining`](super::NotReady::Draining).
     pub fn drain(&self) -> bool {
         let drain = &self.shared.drain;
         let is_new = !drain.is_on.swap(true, Ordering::AcqRel);
-        // Wake the handshakes that still wait for a session, because the store admits no sessions yet. They must be
-        // refused now.
+        // Wake the handshakes that wait for a session, because they must be refused now.
         drain.begun.notify_waiters();
         is_new
     }
@@ -64,8 +60,7 @@ impl Server {
         self.shared.drain.is_on()
     }
 
-    /// Waits until the server drains and its store has no session left. After that, no client loses anything if the
-    /// server is shut down.
+    /// Waits until the server drains and its store has no session left. A shutdown then disturbs no client.
     ///
     /// Cancel safe.
     pub async fn drained(&self) {
@@ -73,7 +68,7 @@ impl Server {
     }
 
     /// Waits until the server drains and its store has at most this number of sessions. The remaining sessions are
-    /// usually sessions of the server's own process, which ends them itself.
+    /// usually in-process sessions, which the program ends itself.
     ///
     /// Cancel safe.
     pub async fn drained_to(&self, sessions: usize) {

@@ -1,4 +1,4 @@
-//! [`ServerError`]: why a server does not start.
+//! [`ServerError`]: the reasons why a server does not start.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use crate::model::error::Error;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// Other machines could reach the server, and no client would have to authenticate.
+    /// Other machines could reach the server, and clients would not have to authenticate.
     #[error(
         "{address} can be reached from other machines, and no client would have to authenticate: require authentication or client certificates, or allow this with the option `insecure`"
     )]
@@ -19,7 +19,7 @@ pub enum ServerError {
         /// The address.
         address: SocketAddr,
     },
-    /// The limit of a frame's length is outside the range of lengths that the server accepts.
+    /// The limit of a frame's length is out of range.
     #[error(
         "a limit of {bytes} bytes for a frame is out of range: expected {} to {}, the largest request that a store can keep",
         .expected.start(), .expected.end()

@@ -1,5 +1,5 @@
-//! Entry points of the server's fuzzers. `connection` feeds arbitrary bytes in pieces to a connection of a new server,
-//! whose output must be frames that answer the input in order. In `conversation` several clients talk to one server.
+//! Entry points of the server's fuzzers. `connection` feeds arbitrary bytes in pieces to one connection. In
+//! `conversation` several clients talk to one server.
 
 mod conversation;
 mod dialogue;
@@ -38,7 +38,6 @@ struct Inner {
     read: usize,
     piece: usize,
     is_over: bool,
-    /// True if the last write had to wait. Each write inverts this, so every other write waits.
     waits: bool,
     output: Vec<u8>,
 }
@@ -87,7 +86,7 @@ impl AsyncWrite for Script {
     }
 }
 
-/// A read waits only after it has returned all of the input, so no bytes are unread.
+/// A read waits only after it has returned all of the input.
 impl Transport for Script {
     fn is_readable(&self) -> bool {
         false
@@ -110,7 +109,6 @@ impl Wake for Woken {
 }
 
 impl Script {
-    /// Polls the future until it completes. When the future waits for the client, the client disconnects.
     fn play<T>(&self, talk: impl Future<Output = T>) -> T {
         let woken = Arc::<Woken>::default();
         let waker = Waker::from(woken.clone());
@@ -129,7 +127,7 @@ impl Script {
 }
 
 /// Plays bytes over a connection, in pieces whose size the first byte sets. Returns true if the bytes form a session
-/// and all of them were read.
+/// and the server read all of them.
 pub(crate) fn connection(bytes: &[u8]) -> bool {
     let Some((piece, input)) = bytes.split_first() else {
         return false;
@@ -159,8 +157,8 @@ pub(crate) fn connection(bytes: &[u8]) -> bool {
     is_well && is_whole && inner.read == inner.input.len()
 }
 
-/// Asserts that no task outlives its store. The clock is virtual, so a task that sleeps on it would keep the clock
-/// alive, and the clock would keep the task alive.
+/// Asserts that no task outlives its store. A task that sleeps on a virtual clock would live forever, because task and
+/// clock keep each other alive.
 fn assert_all_ends(clock: &Clock) {
     clock.advance(Duration::from_secs(3_600));
     assert_eq!(clock.next_timer(), None, "a task outlives its store");
@@ -185,8 +183,6 @@ async fn talk(mut script: Script, shared: &Shared, guard: &ConnectionGuard) -> b
     }
 }
 
-/// Asserts that the output answers the input in order. Returns true if the input consists of whole frames and all of
-/// them are answered.
 fn is_answered(input: &[u8], output: &[u8]) -> bool {
     let (Some(asked), Some(mut told)) = (frames(input), frames(output)) else {
         return false;
@@ -207,7 +203,6 @@ fn is_answered(input: &[u8], output: &[u8]) -> bool {
     asked.len() == answered.len()
 }
 
-/// Splits bytes into frames. Returns `None` if the bytes do not consist of whole frames.
 fn frames(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut frames = Frames::new(LARGEST_FRAME_BYTES);
     frames.push(bytes);

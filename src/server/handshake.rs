@@ -1,7 +1,7 @@
 //! The first frame of a connection: a four-letter word, or a handshake that opens a session or reattaches to one.
 //!
-//! Until the handshake is done, the client has proved nothing. So the client gets memory for only one small frame, and
-//! its connection is half open, which means that newer connections may evict it (invariant 14).
+//! Until the handshake is done, the client has proved nothing. So the server gives it memory for only one small frame,
+//! and may evict its connection in favor of newer ones (invariant 14).
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -54,12 +54,10 @@ pub(super) enum HandshakeError {
 
 const READ_BYTES: usize = 1024;
 
-/// Limit of the length of a handshake, in bytes. Clients send 45 bytes, or 44 before version 3.4 of ZooKeeper. A client
-/// gets no more memory than this before it has a session.
+/// Limit of a handshake's length, in bytes. Clients send 44 or 45 bytes, or more with Lockkeeper's extension.
 pub(super) const MAX_HANDSHAKE_BYTES: usize = 1024;
 
-/// Reads the first frame of a connection. Returns a four-letter word, or opens or reattaches a session and sends the
-/// response. `is_proven` is true if the client has proved an identity by its certificate or its Unix user.
+/// `is_proven` is true if the client's certificate or Unix user proves an identity.
 pub(super) async fn handshake<S>(
     stream: &mut S,
     guard: &ConnectionGuard,
@@ -71,8 +69,8 @@ where
 {
     let mut frames = Frames::new(MAX_HANDSHAKE_BYTES);
     let request = loop {
-        // Check for a four-letter word first. If we read its letters as the length of a frame, the length would exceed
-        // any limit.
+        // Check for a four-letter word first, because its letters would exceed any limit if read as the length of a
+        // frame.
         let first = frames.word();
         if let Some(word) = first.and_then(Word::parse) {
             return Ok(HandshakeOutcome::Word(word));
@@ -116,8 +114,8 @@ where
             let process = watch_process(stream, shared, &connection, &request, guard.address())?;
             let recorded = connection.end_with(process.as_ref().map(|watch| watch.process()));
             recorded.await.map_err(|error| refuse(&error, shared))?;
-            // Record the session before sending the response. A client that has the response must find its session in
-            // `cons` and `mntr`.
+            // Record the session before sending the response, so that a client that has the response finds its session
+            // in `cons`.
             guard.record_traffic(&traffic_of(&request, out.len(), since, shared));
             guard.session_opened(connection.id(), connection.timeout());
             let sent = stream.write_all(&out).await;
@@ -137,7 +135,7 @@ where
             ))
         }
         Err(HandshakeError::NoSession) => {
-            // This answer says that the session has expired (rule 13). Without it the client would retry forever.
+            // Without this answer the client would not learn that its session has expired, and would retry forever.
             if stream.write_all(&out).await.is_ok() {
                 linger_close(stream).await;
             }
@@ -148,8 +146,6 @@ where
     }
 }
 
-/// Returns true if the bytes are the start of an HTTP request. Read as the length of a frame, they are too large for a
-/// handshake.
 fn is_http(first: [u8; LENGTH_BYTES]) -> bool {
     const METHODS: [&[u8; LENGTH_BYTES]; 9] = [
         b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"PATC", b"OPTI", b"CONN", b"TRAC",
@@ -187,8 +183,8 @@ fn traffic_of(
 
 /// Waits for the session, or returns an error if the client disconnects first.
 ///
-/// After a restart, the store may open and reattach no session for a while. If the client gives up and connects again
-/// in the meantime, this old handshake must not take the session away from the new connection.
+/// After a restart, the store may open and reattach no session for a while. If the client reconnects in the meantime,
+/// this old handshake must not take the session away from the new connection.
 async fn unless_disconnected(
     stream: &mut impl Transport,
     frames: &mut Frames,
@@ -196,16 +192,15 @@ async fn unless_disconnected(
 ) -> Result<Connection, HandshakeError> {
     let mut entering = pin!(entering);
     poll_fn(|context| {
-        // Poll the socket first. If the client has disconnected, we must not open a session for it or reattach it to
-        // its session. Keep the bytes that arrive after the handshake, up to a limit.
+        // Poll the socket first, because a client that has disconnected must get no session. Keep the bytes that follow
+        // the handshake, up to a limit.
         while frames.waiting_bytes() < READ_BYTES {
             let mut bytes = [0; READ_BYTES];
             let mut buffer = ReadBuf::new(&mut bytes);
             match Pin::new(&mut *stream).poll_read(context, &mut buffer) {
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => frames.push(buffer.filled()),
                 Poll::Ready(_) => return Poll::Ready(Err(HandshakeError::Disconnected)),
-                // The runtime has not polled this new socket yet. Poll again, because the client may already have
-                // closed it.
+                // The socket has bytes or is closed, but the runtime has not polled it yet. Poll again.
                 Poll::Pending if stream.is_readable() => {
                     context.waker().wake_by_ref();
                     return Poll::Pending;
@@ -275,8 +270,8 @@ async fn open_session(
     is_proven: bool,
 ) -> Result<Connection, HandshakeError> {
     let limit = shared.limits.outgoing_bytes;
-    // Refuse a client that has seen a later zxid than the store has. It would read older data than it has seen before,
-    // and its watches would miss changes (rule 13).
+    // Refuse a client that has seen a later zxid than the store has. It would read older data than before, and its
+    // watches would miss changes.
     if request.seen > shared.remote.last_zxid() {
         return Err(HandshakeError::AheadOfStore);
     }
@@ -284,8 +279,8 @@ async fn open_session(
     if request.session == SessionId(0) {
         let needs_proof = shared.access.policy().requires_auth && !is_proven;
         let remote = shared.remote.clone().requiring_proof(needs_proof);
-        // `run_until_closed` checks for a drain before it opens the session. A session that is opened after the start
-        // of the drain could keep the server from ending.
+        // `run_until_closed` checks for a drain first, because a session opened after the start of the drain could keep
+        // the server from ending.
         let opened = remote.open(request.timeout, limit);
         return match run_until_closed(shared.drain.begun(), opened).await {
             Some(opened) => opened.map_err(full),
@@ -295,7 +290,7 @@ async fn open_session(
             }
         };
     }
-    // A password of another length is wrong, so replace it with zeros, which no session has.
+    // A password of another length is wrong. Replace it with zeros, which are no session's password.
     let password = request.password.unwrap_or_default();
     let found = shared
         .remote
@@ -304,8 +299,8 @@ async fn open_session(
     let found = found.map_err(full)?;
     if found.as_ref().err() == Some(&ReattachError::WrongPassword) {
         report_wrong_password(request.session, address, shared);
-        // Delay only the answer to a wrong password. The delay reveals that the session exists, but session ids are no
-        // secret. The client of an expired session gets its answer immediately, so that it can open a new session.
+        // Delay only the answer to a wrong password. The client of an expired session gets its answer immediately, so
+        // that it can open a new session.
         shared.penalty(address).await;
     }
     found.map_err(|_| HandshakeError::NoSession)
@@ -324,8 +319,7 @@ fn refuse(error: &Error, shared: &Shared) -> HandshakeError {
     HandshakeError::Full
 }
 
-/// Watches the client's process, if the process that the client states is at the other end of the socket. If this
-/// process has exited, ends the session and returns an error.
+/// If the client's process has exited, ends the session and returns an error.
 fn watch_process(
     stream: &impl Transport,
     shared: &Shared,
@@ -353,8 +347,7 @@ fn watch_process(
     }
 }
 
-/// Counts, records and logs a wrong password. Call this before the answer's delay, because the client may disconnect
-/// during the delay.
+/// Call this before delaying the answer, because the client may disconnect during the delay.
 fn report_wrong_password(session: SessionId, address: PeerAddress, shared: &Shared) {
     shared.table.count(Count::WrongPassword);
     shared

@@ -1,4 +1,4 @@
-//! TCP and Unix listeners, which start a task for each accepted connection that the connection table admits.
+//! TCP and Unix listeners, which start a task for each accepted connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +18,6 @@ use crate::model::identity::Identity;
 /// time.
 pub(super) const BACKLOG: u32 = 4_096;
 
-/// Listens on an address. Returns the actual address too, because port 0 takes any free port.
 pub(super) fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServerError> {
     let listening = || {
         let socket = match address {
@@ -38,8 +37,8 @@ pub(super) fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), S
     })
 }
 
-/// Pause after a failed accept, usually for lack of file descriptors. Accept returns the error immediately, so without
-/// a pause the loop would keep a core busy.
+/// Pause after a failed accept, usually for lack of file descriptors. Accept returns such errors immediately, so a loop
+/// without a pause would keep a core busy.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 pub(super) enum Listener {
@@ -80,7 +79,6 @@ fn start(stream: TcpStream, address: SocketAddr, shared: &Arc<Shared>, kind: &Li
     let Some((guard, deadline)) = enter(address.into(), shared) else {
         return;
     };
-    // If this fails, replies are only slower.
     let _ = stream.set_nodelay(true);
     let shared = shared.clone();
     match kind.clone() {
@@ -94,16 +92,15 @@ fn start(stream: TcpStream, address: SocketAddr, shared: &Arc<Shared>, kind: &Li
 }
 
 fn start_unix(stream: UnixStream, shared: &Arc<Shared>) {
-    // Refuse a connection without credentials, because limits apply to its user. Every connected Unix socket has
-    // credentials.
+    // Limits apply to the user, so refuse a connection without credentials.
     let Ok(peer) = stream.peer_cred() else { return };
     let address = PeerAddress::Unix(Credentials {
         uid: peer.uid(),
         // The kernel reports 0 for a process in a pid namespace that ours does not contain.
         pid: peer.pid().filter(|pid| *pid > 0),
     });
-    // The kernel vouches for the user, and the file's permissions have let the user connect, so the user id is a proof
-    // of identity. All users who are unknown in our user namespace share one id, so this id is no proof.
+    // The kernel vouches for the user id, so the id proves an identity. All users who are unknown in our user namespace
+    // share one id, so that id is no proof.
     let identity = (peer.uid() != UNKNOWN_USER).then(|| Identity::uid(peer.uid()));
     if let Some((guard, deadline)) = enter(address, shared) {
         tokio::spawn(serve(stream, guard, shared.clone(), deadline, identity));
@@ -113,7 +110,6 @@ fn start_unix(stream: UnixStream, shared: &Arc<Shared>) {
 /// Id that Linux shows for users outside the server's user namespace (`overflowuid`).
 const UNKNOWN_USER: u32 = 65_534;
 
-/// Returns the guard and the handshake's deadline, or `None` if the connection is refused.
 pub(super) fn enter(address: PeerAddress, shared: &Shared) -> Option<(ConnectionGuard, Instant)> {
     match shared.table.enter(address) {
         Ok(guard) => Some((guard, Instant::now() + shared.limits.handshake)),

@@ -1,4 +1,4 @@
-//! [`LogThrottle`]: rate limits of log lines that clients can cause, so that no client can fill a disk with log lines.
+//! [`LogThrottle`]: rate limits of log lines that clients can cause, so that no client can fill a disk.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -26,18 +26,15 @@ pub(super) struct LogThrottle {
 
 #[derive(Debug, Default)]
 pub(super) struct Throttle {
-    /// Earliest time of the next line, in milliseconds. 0 means that the next line may be logged immediately.
     next_ms: AtomicU64,
     suppressed: AtomicU64,
 }
 
 impl Throttle {
-    /// Returns the number of suppressed lines if one may be logged now, or `None` if this one is suppressed.
+    /// Returns the number of lines suppressed before if this line may be logged, or `None` if it is suppressed too.
     pub(super) fn allow(&self, now: BootInstant) -> Option<u64> {
         let (now_ms, pause_ms) = (now.as_millis(), INTERVAL.as_millis() as u64);
         let due = |next_ms| (now_ms >= next_ms).then_some(now_ms + pause_ms);
-        // Relaxed ordering is enough, because no other data depends on these counters. If a line is suppressed during
-        // the swap, the number in the next line includes it.
         let order = Ordering::Relaxed;
         if self.next_ms.fetch_update(order, order, due).is_err() {
             self.suppressed.fetch_add(1, order);

@@ -18,7 +18,7 @@ pub(crate) const MAX_FRAME_BYTES: usize = 1 << 20;
 pub(crate) struct MemberProtocol(ProtocolState);
 
 impl MemberProtocol {
-    /// Starts after a handshake. `frames` contains the bytes that the client has sent after it.
+    /// Starts after a handshake. `frames` contains the bytes that the client has sent since.
     pub(crate) fn new(frames: Frames) -> Self {
         let options = ServerOptions::new();
         let limits: Limits = options.limits;
@@ -40,7 +40,7 @@ impl MemberProtocol {
         self.0.receive(bytes);
     }
 
-    /// Returns the requests that have arrived, in order, or `None` if the bytes are invalid.
+    /// Returns the requests that have arrived, or `None` if the bytes are invalid.
     pub(crate) fn requests(&mut self, now: BootInstant) -> Option<VecDeque<SessionRequest>> {
         let mut asked = VecDeque::new();
         loop {

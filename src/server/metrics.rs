@@ -1,7 +1,7 @@
 //! Metrics of a server and its process for Prometheus (feature `metrics`).
 //!
-//! The metrics are computed from the server's existing figures when they are gathered, so unused metrics cost nothing.
-//! Each label, such as the operation or the reason, has a fixed set of values.
+//! The metrics are computed when they are gathered, so unused metrics cost nothing. Each label has a fixed set of
+//! values.
 
 mod family;
 mod process;
@@ -26,11 +26,10 @@ use super::{Server, Shared};
 use crate::runtime::histogram::Distribution;
 
 impl Server {
-    /// Adds the server's metrics to a registry. docs/server-reference.md lists them. When the server has ended, the
-    /// registry no longer reports them. The metrics do not keep the server alive.
+    /// Adds the server's metrics to a registry. docs/server-reference.md lists them. The metrics do not keep the server
+    /// alive, and disappear from the registry's output when the server has ended.
     ///
-    /// Gathering reads some files and briefly takes the server's locks. Gather the metrics on a separate thread, not in
-    /// a task that serves requests.
+    /// Gathering reads files and briefly takes the server's locks, so gather on a separate thread.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -74,7 +73,7 @@ impl Collector for ServerCollector {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        // Hold the server only while reading it. The registry must not keep the store of a stopped server alive.
+        // Hold the server only while reading it, because the registry must not keep a stopped server's store alive.
         let Some(shared) = self.server.upgrade() else {
             return Vec::new();
         };
@@ -85,7 +84,6 @@ impl Collector for ServerCollector {
     }
 }
 
-/// All figures that the metrics show. They are not all read at the same moment.
 struct Readings {
     stats: Stats,
     transports: Transports,
@@ -94,7 +92,6 @@ struct Readings {
     max_unfinished_bytes: u64,
     requests: Arc<RequestCounters>,
     stalls: Option<Distribution>,
-    /// `None` if the store has no folder.
     files: Option<FolderFiles>,
     is_ready: bool,
     is_draining: bool,

@@ -1,4 +1,4 @@
-//! `ProcessWatch` on a system without process handles. Nothing is watched, and sessions end with their timeouts.
+//! `ProcessWatch` for systems without process handles. It watches nothing, so sessions end with their timeouts.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;

@@ -19,7 +19,6 @@ use crate::wire::admin::Whitelist;
 /// a limit.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Address for plain TCP connections, or `None` to accept none.
     pub(super) listen: Option<SocketAddr>,
     pub(super) unix_listen: Option<PathBuf>,
     pub(super) unix_mode: u32,
@@ -28,7 +27,7 @@ pub struct ServerOptions {
     pub(super) word_clients: WordClients,
     pub(super) audit: SharedSink,
     pub(super) require_auth: bool,
-    /// Users whose digests are accepted. If empty, every digest is accepted.
+    /// If empty, every digest is accepted.
     pub(super) users: Vec<Identity>,
     pub(super) insecure: bool,
     pub(super) busy_poll: Duration,
@@ -42,7 +41,7 @@ pub struct ServerOptions {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) connections: usize,
-    /// Limit of connections from one address. `None` means three quarters of `connections`.
+    /// `None` means three quarters of `connections`.
     pub(super) connections_per_address: Option<usize>,
     pub(super) half_open: usize,
     pub(super) handshake: Duration,
@@ -53,7 +52,6 @@ pub(super) struct Limits {
     pub(super) unfinished_bytes: usize,
 }
 
-/// Default permissions of a Unix socket's file, which let in only the server's own user and root.
 const DEFAULT_MODE: u32 = 0o600;
 
 const DEFAULT_PORT: u16 = 2181;
@@ -103,29 +101,28 @@ impl ServerOptions {
     /// Returns the defaults:
     ///
     /// - Address `127.0.0.1:2181`, no authentication required, only the four-letter word `srvr`.
-    /// - At most 16,384 connections, three quarters of them from one address, and 1,024 of them half open.
+    /// - At most 16,384 connections, at most three quarters of them from one address, and 1,024 of them half open.
     /// - 10 s for a handshake, frames of at most 1,048,575 bytes, 1,024 requests in flight per connection.
     /// - 16 MiB of unread replies per client and 1 GiB in total, 256 MiB of incomplete requests.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the address for TCP connections without TLS. Port 0 takes any free port, see
-    /// [`Server::local_addr`](super::Server::local_addr).
+    /// Sets the address for TCP connections without TLS. For port 0, [`Server::local_addr`](super::Server::local_addr)
+    /// returns the chosen port.
     #[must_use]
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = Some(address);
         self
     }
 
-    /// Listens on a Unix socket in addition to the other addresses. The server creates the socket file with the
-    /// permissions of [`unix_mode`](Self::unix_mode), and removes it when it stops. It replaces a socket file that a
-    /// killed server has left behind. The server does not start if another server listens on the socket, if the path is
-    /// a file of another kind, or if the path is too long (107 bytes on Linux).
+    /// Listens on a Unix socket in addition to the other addresses. The server replaces a socket file that a killed
+    /// server has left behind, and removes its own file when it stops. It does not start if another server listens on
+    /// the socket, if the path is a file of another kind, or if the path is too long (107 bytes on Linux).
     ///
     /// Limits per address apply per user id. The user id also proves an identity such as `uid:1000`, which access
-    /// control lists can name and which satisfies [`require_auth`](Self::require_auth). The file's permissions decide
-    /// which users can connect. Linux shows the id 65534 (`nobody`) for all unknown users, so this id proves nothing.
+    /// control lists can name and which satisfies [`require_auth`](Self::require_auth). Linux shows the id 65534
+    /// (`nobody`) for all unknown users, so this id proves nothing.
     #[must_use]
     pub fn unix_listen(mut self, path: impl Into<PathBuf>) -> Self {
         self.unix_listen = Some(path.into());
@@ -140,10 +137,9 @@ impl ServerOptions {
         self
     }
 
-    /// Sets whether, on Linux, the session of a client on the Unix socket ends when the client's process exits. The
-    /// default is true, and a client can opt out ([`ConnectOptions::end_with_process`]). If false, the sessions of
-    /// exited processes end only with their timeouts. Each watched process takes one open file in addition to the file
-    /// of its connection. The limit of connections is also the limit of watched processes.
+    /// Sets whether the session of a client on the Unix socket ends when the client's process exits (Linux only,
+    /// default true). Otherwise the session ends with its timeout. A client can opt out with
+    /// [`ConnectOptions::end_with_process`]. Each watched process takes one more open file.
     ///
     /// [`ConnectOptions::end_with_process`]: crate::ConnectOptions::end_with_process
     #[must_use]
@@ -152,7 +148,7 @@ impl ServerOptions {
         self
     }
 
-    /// Listens only on the Unix socket, and on no port.
+    /// Listens only on the Unix socket.
     #[must_use]
     pub fn unix_only(mut self) -> Self {
         self.listen = None;
@@ -163,7 +159,7 @@ impl ServerOptions {
         self
     }
 
-    /// Sets which four-letter words the server answers, such as `srvr,ruok` or `*` (ZooKeeper's
+    /// Sets the four-letter words that the server answers, such as `srvr,ruok` or `*` (ZooKeeper's
     /// `4lw.commands.whitelist`).
     ///
     /// # Errors
@@ -173,9 +169,8 @@ impl ServerOptions {
         Ok(self)
     }
 
-    /// Sets the clients that may send four-letter words, which have no authentication. `clients` lists addresses,
-    /// networks and `unix` for the Unix socket, such as `127.0.0.1,::1,10.0.0.0/8,unix`, or is `*` for all clients, the
-    /// default. The server refuses all words of other clients, including `srvr`.
+    /// Sets the clients that may send four-letter words. `clients` lists addresses, networks and `unix` for the Unix
+    /// socket, such as `127.0.0.1,::1,10.0.0.0/8,unix`. The default `*` means all clients.
     ///
     /// # Errors
     /// [`Error::BadArguments`](crate::Error::BadArguments) if the text has another form.
@@ -185,17 +180,17 @@ impl ServerOptions {
     }
 
     /// Sets the receiver of audit records. For example, a record says which client has deleted a znode, changed an
-    /// access control list or failed to authenticate, and from which address. Actions of the server's own process are
-    /// not recorded. Neither are releases of locks by the sessions that hold them.
+    /// access control list or failed to authenticate. The server records neither in-process actions nor releases of
+    /// locks by the sessions that hold them.
     #[must_use]
     pub fn audit(mut self, sink: impl AuditSink) -> Self {
         self.audit = SharedSink(Some(Arc::new(sink)));
         self
     }
 
-    /// Requires authentication of every client (ZooKeeper's `enforce.auth`) by the digest of a user name and password,
-    /// by a client certificate, or over a Unix socket by its user. If no [`user`](Self::user) is set, the server
-    /// accepts any name and password, as ZooKeeper does. A digest then identifies a client, but it is no proof.
+    /// Requires every client to authenticate (ZooKeeper's `enforce.auth`) by a user's digest, by a client certificate,
+    /// or over a Unix socket by its user. If no [`user`](Self::user) is set, the server accepts any name and password,
+    /// as ZooKeeper does. A digest then identifies a client, but proves nothing.
     ///
     /// A session without a proved identity ends with its connection.
     #[must_use]
@@ -221,7 +216,7 @@ impl ServerOptions {
         self
     }
 
-    /// Sets the limit of connections. When it is reached, the server closes new connections immediately.
+    /// Sets the limit of connections. At the limit, the server closes new connections immediately.
     #[must_use]
     pub fn max_connections(mut self, limit: usize) -> Self {
         self.limits.connections = limit;
@@ -238,29 +233,28 @@ impl ServerOptions {
 
     /// Sets the limit of half-open connections, which lack a session or a required proof of identity. When a new
     /// connection would exceed the limit, the server closes the oldest half-open connection of the address that has the
-    /// most of them. IPv6 addresses with the same first 64 bits count as one address. So an attacker with fewer
-    /// addresses than this limit cannot keep out a client with another address.
+    /// most of them. So an attacker with fewer addresses than this limit cannot keep out a client with another address.
+    /// IPv6 addresses with the same first 64 bits count as one address.
     #[must_use]
     pub fn max_half_open(mut self, limit: usize) -> Self {
         self.limits.half_open = limit.max(1);
         self
     }
 
-    /// Sets the time limit for a client to open a session and, if required, to prove an identity. A limit of more than
-    /// ten years is shortened to ten years.
+    /// Sets the time limit for a client to open a session and, if required, to prove an identity. The longest limit is
+    /// ten years.
     #[must_use]
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
-        // Limit the timeout, because deadlines are sums that must not overflow.
+        // Longer timeouts could overflow the sums that make deadlines.
         self.limits.handshake = timeout.min(Duration::from_secs(10 * 365 * 24 * 3_600));
         self
     }
 
-    /// Allowed range of [`max_frame_bytes`](Self::max_frame_bytes), in bytes. No store can keep a request that is
-    /// longer than the end of this range.
+    /// Allowed range of [`max_frame_bytes`](Self::max_frame_bytes), in bytes.
     pub const FRAME_BYTES: RangeInclusive<usize> = 1 << 10..=MAX_FRAME_BYTES;
 
-    /// Sets the limit of the length of a client's frame, in bytes. The server closes a connection that sends a longer
-    /// frame. It does not start if the limit is outside [`FRAME_BYTES`](Self::FRAME_BYTES).
+    /// Sets the limit of a client's frame, in bytes. The server closes a connection that sends a longer frame. It does
+    /// not start if the limit is outside [`FRAME_BYTES`](Self::FRAME_BYTES).
     #[must_use]
     pub fn max_frame_bytes(mut self, limit: usize) -> Self {
         self.limits.frame_bytes = limit;
@@ -274,16 +268,16 @@ impl ServerOptions {
         self
     }
 
-    /// Sets the limit of the memory for incomplete requests of all connections together, in bytes. Up to 16 KiB of each
-    /// connection are not counted. If the limit is exceeded, the server closes the connection with the oldest
-    /// incomplete request.
+    /// Sets the memory limit for incomplete requests of all connections together, in bytes, at least 4 MiB. Up to 16 KiB
+    /// of each connection are not counted. Beyond the limit, the server closes the connection with the oldest incomplete
+    /// request.
     #[must_use]
     pub fn max_unfinished_bytes(mut self, limit: usize) -> Self {
         self.limits.unfinished_bytes = limit.max(4 << 20);
         self
     }
 
-    /// Sets the limit of replies and events that one client has not read, in bytes. If a client exceeds it, the server
+    /// Sets the limit of unread replies and events of one client, in bytes, at least 64 KiB. Beyond the limit, the server
     /// closes the client's connection. The session stays until its timeout.
     #[must_use]
     pub fn max_outgoing_bytes(mut self, limit: usize) -> Self {
@@ -292,30 +286,26 @@ impl ServerOptions {
     }
 
     /// Sets the limit of unread replies and events of all clients together, in bytes. Requests that wait behind unread
-    /// replies count too. If the limit is exceeded, the server closes the connections whose clients have left bytes
-    /// unread for the longest time. Clients that read their replies are not affected. The sessions stay until their
-    /// timeouts.
+    /// replies count too. Beyond the limit, the server closes the connections whose clients have left bytes unread for
+    /// the longest time. Their sessions stay until their timeouts.
     #[must_use]
     pub fn max_all_outgoing_bytes(mut self, limit: usize) -> Self {
         self.limits.all_outgoing_bytes = limit;
         self
     }
 
-    /// Sets how long the server polls its connections before it lets a thread of its runtime sleep, at most 10 ms.
-    /// Zero, the default, disables polling. If requests follow each other within that time, as with a contended lock,
-    /// polling saves the wake-up of a sleeping core for each request. It uses up to one core while it waits for the
-    /// next request. After a longer pause, the server does not poll until requests arrive at shorter intervals again.
+    /// Sets the time for which the server polls its connections before a thread of its runtime sleeps, at most 10 ms.
+    /// The default, zero, disables polling. If requests follow each other within that time, as with a contended lock,
+    /// polling saves the wake-up of a sleeping core for each request. Polling uses up to one core, and takes time from
+    /// other tasks on the same thread.
     ///
-    /// `lockkeeper serve` polls for up to 100 µs on machines with more than one core. Otherwise polling is off by
-    /// default, because it takes time from the other tasks on the same thread of the runtime.
+    /// `lockkeeper serve` polls for up to 100 µs on machines with more than one core.
     #[must_use]
     pub fn busy_poll(mut self, limit: Duration) -> Self {
         self.busy_poll = limit;
         self
     }
 
-    /// Checks that exposed addresses need authentication, that TLS has both certificate and address, and that a store
-    /// can keep the largest frame.
     pub(super) fn check(&self) -> Result<(), ServerError> {
         if !Self::FRAME_BYTES.contains(&self.limits.frame_bytes) {
             return Err(ServerError::FrameLimit {
@@ -349,8 +339,7 @@ impl ServerOptions {
         self.listen.into_iter().chain(secured)
     }
 
-    /// Checks that clients must authenticate at an address that other machines can reach. `asks_clients` is true if
-    /// clients need a certificate at this address.
+    /// `asks_clients` is true if clients need a certificate at this address.
     pub(super) fn check_exposure(
         &self,
         address: Option<SocketAddr>,

@@ -1,5 +1,4 @@
-//! [`PeerAddress`]: a client's address. [`Network`]: the part of the address for which limits and penalties are
-//! counted.
+//! [`PeerAddress`]: a client's address. [`Network`]: the part of the address that counts for limits and penalties.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -10,7 +9,6 @@ pub(super) enum PeerAddress {
     Unix(Credentials),
 }
 
-/// Process and user of a Unix socket's client at the time when it connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Credentials {
     pub(super) uid: u32,
@@ -18,18 +16,17 @@ pub(super) struct Credentials {
     pub(super) pid: Option<i32>,
 }
 
-/// Part of an address that a client cannot choose. Limits apply to all connections of one network together, and
-/// failures of one network count towards the same penalty.
+/// Part of an address that a client cannot choose. Limits and penalties apply to all connections of one network
+/// together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Network {
-    /// An IPv4 address, even if it arrived over IPv6, or the first 64 bits of an IPv6 address.
+    /// An IPv4 address, even if mapped to IPv6, or the first 64 bits of an IPv6 address.
     Ip(IpAddr),
-    /// A user of this machine. All processes of the user count together.
     User(u32),
 }
 
-/// Number of the last bits of an IPv6 address, which are not part of the network. One client may have all addresses
-/// that differ only in these bits.
+/// Number of last bits of an IPv6 address that limits ignore, because one client may own all addresses that differ only
+/// in these bits.
 const INTERFACE_BITS: u32 = 64;
 
 impl PeerAddress {

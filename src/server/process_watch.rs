@@ -1,8 +1,7 @@
 //! [`ProcessWatch`]: ends a session immediately when the process at the other end of its Unix socket exits.
 //!
-//! A process is watched only if the client's handshake and the kernel name the same process. If they do not, the
-//! connection may lead through another program, whose exit says nothing about the client, or the client may be in
-//! another pid namespace. Over TCP the kernel knows no process, so TCP clients are never watched.
+//! A process is watched only if the client's handshake and the kernel name the same process. Otherwise the connection
+//! may lead through another program, whose exit says nothing about the client.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -27,7 +26,7 @@ use crate::runtime::process::{self, LocalProcess, ProcessIdentity};
 pub(super) struct ProcessWatch {
     process: LocalProcess,
     exit: AsyncFd<OwnedFd>,
-    /// Permit that counts towards the limit of watched processes. Each of them takes an open file.
+    /// Each watched process takes an open file.
     _permit: OwnedSemaphorePermit,
 }
 
@@ -68,8 +67,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Compares the process that a client states with the connected process, which has the number `pid` in the server's pid
-/// namespace. Returns the first difference. The start time is compared later.
+/// Compares the process that a client states with the connected process, whose number is `pid`. Returns the first
+/// difference. The start time is compared later.
 fn difference(stated: &ProcessIdentity, server: &ProcessIdentity, pid: i32) -> Option<Difference> {
     [
         (stated.boot_id != server.boot_id, Difference::Boot),
@@ -87,8 +86,8 @@ impl ProcessWatch {
     /// Watches the process at the other end of a socket, if the client states the same process.
     ///
     /// # Errors
-    /// [`NotWatched::Exited`] if the process has exited. Otherwise the reason why the process cannot be watched, so
-    /// that only the timeout ends the session.
+    /// [`NotWatched::Exited`] if the process has exited. Otherwise the reason why the process cannot be watched, and
+    /// the session ends only with its timeout.
     pub(super) fn new(
         socket: impl AsFd,
         address: PeerAddress,
@@ -115,7 +114,7 @@ impl ProcessWatch {
         Self::of(LocalProcess { pid, start_time }, open, permits)
     }
 
-    /// Watches a process that an earlier server recorded. If its number has a different start time by now, another
+    /// Watches a process that an earlier server recorded. If the start time of this process number has changed, another
     /// process has the number, so the recorded process has exited.
     pub(super) fn recorded(
         process: LocalProcess,
@@ -136,8 +135,8 @@ impl ProcessWatch {
         let permit = permit.map_err(|_| NotWatched::TooMany)?;
         let pidfd = open(process.pid)?;
         let start_time = process::start_time(process.pid);
-        // Check for an exit last. As long as the process of this handle lives, no other process has its number, so the
-        // start time in /proc was the start time of this process.
+        // Check for an exit last. No other process gets the number while the process of this handle lives, so the start
+        // time in /proc belongs to this process.
         if has_exited(&pidfd)? {
             return Err(NotWatched::Exited);
         }
@@ -165,8 +164,7 @@ impl ProcessWatch {
         }
     }
 
-    /// Watches the process while its session has no connection. Ends the session when the process exits. Stops if the
-    /// session is reattached or ends before that.
+    /// Ends the session when the process exits. Stops if the session is reattached or ends before that.
     pub(super) async fn follow(self, mut session: Follower) {
         let exited = poll_fn(|context| self.poll_exit(context));
         if run_until_closed(session.over(), exited).await.is_some() {
@@ -181,8 +179,8 @@ fn peer_pidfd(socket: impl AsFd, pid: i32) -> Result<OwnedFd, NotWatched> {
     getsockopt(&socket, PeerPidfd).or_else(|_| pidfd_of(pid))
 }
 
-/// Returns a handle to the process that has this number now. If the client has exited and its number was reused, the
-/// caller finds another start time than the client's. The system call also finds processes that /proc hides.
+/// Returns a handle to the process that has this number now. If the number was reused, the caller notices another start
+/// time. The system call also finds processes that /proc hides.
 fn pidfd_of(pid: i32) -> Result<OwnedFd, NotWatched> {
     let pid = Pid::from_raw(pid).ok_or(NotWatched::NoNumber)?;
     match pidfd_open(pid, PidfdFlags::empty()) {
@@ -228,7 +226,6 @@ mod tests {
 
     #[test]
     fn every_part_of_the_identity_must_match() {
-        // The server's own pid and start time do not matter.
         let server = ProcessIdentity {
             pid: 77,
             start_time: 77,
@@ -296,19 +293,15 @@ mod tests {
             Difference::Boot
         );
         let watched = watch(&own).unwrap();
-        // The only permit is taken.
         assert!(matches!(watch(&own), Err(NotWatched::TooMany)));
         drop(watched);
         watch(&own).unwrap();
     }
 
-    /// Environment variable of a child, with the path of the socket to which the child connects.
     const SOCKET: &str = "LOCKKEEPER_WATCHED_SOCKET";
 
-    /// The test that a child runs.
     const CLIENT: &str = "server::process_watch::tests::a_client_process";
 
-    /// Runs in a child: connects, and lives until it is killed.
     #[test]
     fn a_client_process() {
         let Ok(path) = env::var(SOCKET) else { return };
@@ -316,14 +309,12 @@ mod tests {
         let _ = std::io::stdin().read(&mut [0]);
     }
 
-    /// A child process that has connected. Killed when dropped.
     struct Client {
         process: Child,
         socket: UnixStream,
     }
 
     impl Client {
-        /// `test` distinguishes its socket from those of concurrent tests.
         fn start(test: &str) -> Self {
             let name = format!("lockkeeper-watched-{}-{test}", std::process::id());
             let path = env::temp_dir().join(name);
@@ -342,7 +333,6 @@ mod tests {
             self.process.id() as i32
         }
 
-        /// Returns the true statement of the child, which has the same boot id and pid namespace as this process.
         fn stated(&self) -> ProcessIdentity {
             ProcessIdentity {
                 pid: self.pid(),
@@ -351,8 +341,6 @@ mod tests {
             }
         }
 
-        /// Watches the child by the kernel's handle to the other end of the socket (new kernels), or by the child's
-        /// number.
         fn watch(
             &self,
             is_by_number: bool,
@@ -402,7 +390,6 @@ mod tests {
         }
     }
 
-    /// The client has exited, and another process has its number.
     #[tokio::test]
     async fn a_process_that_was_given_the_clients_number_is_not_watched() {
         let other = Client::start("number");

@@ -1,9 +1,8 @@
 //! [`ProtocolState`]: the protocol of one connection, without its socket. It turns bytes into requests to the store,
 //! and the store's replies and events into bytes.
 //!
-//! Every parsed request, even one that is refused here, adds one entry to the queue of pending responses and one to the
-//! store's queue. The store replies in the order of its queue (rule 25), so each reply belongs to the oldest pending
-//! response.
+//! Every parsed request, even a refused one, adds one entry to the queue of pending responses and one to the store's
+//! queue. The store replies in the order of its queue, so each reply belongs to the oldest pending response.
 
 #[cfg(test)]
 mod tests;
@@ -35,32 +34,28 @@ pub(super) struct ProtocolState {
     limits: Limits,
     admission: Admission,
     requests: Arc<RequestCounters>,
-    /// True if the client has asked for Lockkeeper's own operations.
     is_extended: bool,
     frames: Frames,
     asks: VecDeque<SessionRequest>,
-    /// Total length of the frames from which `asks` was parsed, in bytes.
     asked_bytes: usize,
-    /// One entry for each request that was parsed and is not answered yet, oldest first.
+    /// Parsed requests without an answer, oldest first.
     pending: VecDeque<PendingResponse>,
     out: Vec<u8>,
     /// Number of bytes at the start of `out` that have been sent.
     sent: usize,
-    /// True once no more requests are parsed, for example after closeSession or a failed proof of identity.
+    /// True once no more requests are parsed, for example after closeSession.
     is_over: bool,
     delta: TrafficDelta,
-    /// True if the last parsed request is a failed proof of identity.
     has_failed_proof: bool,
     proofs: Vec<ProofAttempt>,
-    /// Size of the last reply that was too large to send, in bytes. If the store stopped composing the reply at the
-    /// limit, this is the limit.
+    /// Size of the last reply that was too large to send. If the store stopped composing the reply at the limit, this
+    /// is the limit.
     too_large: Option<usize>,
 }
 
 pub(super) struct Agreed {
-    /// True if both sides speak Lockkeeper's own operations.
     pub(super) is_extended: bool,
-    /// Bytes that arrived after the handshake. A client may send requests before it has the handshake's response.
+    /// Bytes received after the handshake. A client may send requests before it has the handshake's response.
     pub(super) frames: Frames,
 }
 
@@ -72,12 +67,11 @@ struct PendingResponse {
 }
 
 enum ResponseShape {
-    /// The store's reply, in this shape.
+    /// The store's reply.
     Store(Shape),
-    /// This error code. In place of the refused request the store gets a ping, which keeps the order of the responses.
-    /// The store's reply to the ping is ignored.
+    /// An error code. The store gets a ping in place of the refused request, so that the responses stay in order.
     Refusal(Code),
-    /// This error. Otherwise like `Refusal`.
+    /// Like `Refusal`, for a request that exceeds a limit.
     Limit(Error),
     /// A header with the code of the store's reply.
     Done,
@@ -87,15 +81,15 @@ enum ResponseShape {
     WhoAmI(Arc<[(String, String)]>),
     /// The outcome of a proof of identity, with zxid 0.
     Identity(Result<(), Code>),
-    /// This code, and then the connection is closed.
+    /// A code, after which the connection is closed.
     Last { code: Code, zxid: i64 },
 }
 
-/// Limit of the bytes that are encoded and not sent. Further replies stay in the outbox, where they count as unread.
+/// Limit of encoded, unsent bytes. Further replies stay in the outbox, where they count as unread.
 const OUTPUT_BUFFER_BYTES: usize = 64 << 10;
 
 /// Upper bound for the memory of a parsed request, as a multiple of its frame's length. The bound is high because every
-/// path in a list is a separate allocation, even a path of two bytes.
+/// path in a list is a separate allocation.
 const ASKED_FACTOR: usize = 8;
 
 const IDLE_BUFFER_BYTES: usize = 8 << 10;
@@ -131,24 +125,21 @@ impl ProtocolState {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        // Read no more bytes while a whole frame waits to be parsed. Requests that arrive faster than we serve them
-        // must wait in the client's socket, where they use none of our memory.
+        // Read no more bytes while a whole frame waits to be parsed. Requests that arrive too fast must wait in the
+        // client's socket, where they use none of our memory.
         !self.is_over && self.is_caught_up() && self.unsent() < OUTPUT_BUFFER_BYTES
     }
 
-    /// Returns true if every whole request that has arrived was parsed and submitted.
     pub(super) fn is_caught_up(&self) -> bool {
         self.asks.is_empty() && !self.frames.has_next()
     }
 
-    /// Returns the number of bytes that have arrived and are not parsed, both of whole requests and of an incomplete
-    /// one.
     pub(super) fn unfinished_bytes(&self) -> usize {
         self.frames.waiting_bytes()
     }
 
-    /// Returns the approximate number of bytes that wait until the client reads. These are unsent replies, and parsed
-    /// requests that wait behind them.
+    /// Returns the approximate number of bytes that wait until the client reads: unsent replies, and parsed requests
+    /// that wait behind them.
     pub(super) fn held_bytes(&self) -> usize {
         let asked = match self.asks.is_empty() {
             true => 0,
@@ -162,10 +153,8 @@ impl ProtocolState {
         self.frames.push(bytes);
     }
 
-    /// Parses requests that have arrived, up to the limit of requests in flight and the limits of the turn.
-    ///
-    /// # Errors
-    /// A violation of the protocol. The connection must be closed without a response.
+    /// Parses requests that have arrived, up to the limits of the connection and the turn. After an error, the
+    /// connection must be closed without a response.
     pub(super) fn parse_requests(
         &mut self,
         now: BootInstant,
@@ -174,8 +163,8 @@ impl ProtocolState {
         if self.asks.is_empty() {
             self.asked_bytes = 0;
         }
-        // A client may pipeline requests up to the limit. At the limit the next frame stays unparsed. Then `has_room`
-        // returns false, so we read no more bytes.
+        // At the limit of requests in flight, the next frame stays unparsed. Then `has_room` returns false, so we read
+        // no more bytes.
         while !self.is_over && !turn.is_over() && self.pending.len() < self.limits.in_flight {
             let frame = match self.frames.next() {
                 Ok(Some(frame)) => frame,
@@ -185,8 +174,8 @@ impl ProtocolState {
             self.delta.received += 1;
             turn.spend_request(frame.len());
             self.asked_bytes += frame.len();
-            // In place of a refused frame, the store gets a ping. The ping keeps the refusal in the order of the
-            // responses, and counts as a sign of life of the client.
+            // In place of a refused frame, the store gets a ping. The ping keeps the responses in order, and counts as
+            // a sign of life.
             let taken = match Incoming::read(frame) {
                 // This client has not asked for Lockkeeper's own operations, so refuse them like any unknown operation.
                 Ok(Incoming { xid, request }) if !self.is_extended && request.is_extension() => {
@@ -260,7 +249,6 @@ impl ProtocolState {
         self.pending.is_empty() && self.unsent() == 0
     }
 
-    /// Returns the number of bytes that may be encoded before some are sent.
     pub(super) fn room(&self) -> usize {
         OUTPUT_BUFFER_BYTES.saturating_sub(self.unsent())
     }
@@ -308,8 +296,8 @@ impl ProtocolState {
                     self.too_large = Some(response.bytes());
                     let (what, limit) = (ANSWER_BYTES, max_bytes);
                     let refusal = Error::LimitReached { what, limit };
-                    // A write has been executed even though its response is too large. Send no reason for it, because a
-                    // reason would indicate to the client that the request was refused.
+                    // A write has been executed even though its response is too large. Send no reason, because a reason
+                    // would mean to the client that the request was refused.
                     let refusal = reason(&refusal).filter(|_| shape.op().is_read());
                     put_refusal(out, xid, zxid.0, Code::SystemError, refusal)
                 }
@@ -335,10 +323,9 @@ impl ProtocolState {
             }
             ResponseShape::Last { code, zxid } => put_code(out, xid, *zxid, *code),
             ResponseShape::Identity(proved) => {
-                // If the store refuses the identity, the client has not proved it.
                 let taken = answer.as_ref().map(|_| ()).map_err(Code::from);
-                // `Admission` added the identity when the request was parsed. If the store refuses the identity, the
-                // store and `Admission` would disagree about the client's rights, so the connection ends.
+                // `Admission` has already added the identity. If the store refuses it, both would disagree about the
+                // client's rights, so the connection ends.
                 self.is_over |= proved.is_ok() && taken.is_err();
                 let code = proved.and(taken).err().unwrap_or(Code::Ok);
                 let refusal = answer.as_ref().err().and_then(reason);
@@ -394,12 +381,12 @@ impl ProtocolState {
         self.sent += bytes;
         if self.sent == self.out.len() {
             self.out.clear();
-            // Shrink the buffer, so that an idle connection does not keep the large buffer of one large reply.
+            // An idle connection must not keep the buffer of a large reply.
             self.out.shrink_to(IDLE_BUFFER_BYTES);
             self.sent = 0;
         } else if self.sent >= self.unsent() {
-            // With a slow client the buffer may never become empty. Move the unsent bytes to the front when there are
-            // no more of them than sent bytes. So we move at most one byte for each byte that we send.
+            // With a slow client the buffer may never become empty. Move the unsent bytes to the front once they are no
+            // more than the sent bytes, so that we move at most one byte for each byte sent.
             self.out.drain(..self.sent);
             self.sent = 0;
         }
@@ -418,7 +405,6 @@ impl ProtocolState {
     }
 }
 
-/// Violation of the protocol. The connection is closed without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ProtocolViolation {
     #[error("the length of a frame is negative or above the limit")]
@@ -432,14 +418,13 @@ pub(super) struct ParsedRequest {
     op: i32,
     shape: ResponseShape,
     ask: SessionRequest,
-    /// Outcome of the proof, if the request is a proof of identity and does not repeat an earlier proof.
+    /// `None` if the request is no proof of identity or repeats an earlier proof.
     proof: Option<ProofAttempt>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ProofAttempt {
     Accepted,
-    /// Contains the user that the client has named, or `None` if that could be the secret itself.
     Refused(Option<String>),
 }
 
@@ -454,7 +439,6 @@ impl ParsedRequest {
         }
     }
 
-    /// Returns true if no further request may follow this one.
     fn is_last(&self) -> bool {
         match &self.shape {
             ResponseShape::Last { .. } | ResponseShape::Identity(Err(_)) => true,
@@ -465,8 +449,8 @@ impl ParsedRequest {
 }
 
 impl Admission {
-    /// Converts a request to a request to the store, or refuses it. Before the client is admitted, only proofs of
-    /// identity, pings and closeSession are accepted.
+    /// Converts a client's request to a request to the store, or refuses it. Until the client is admitted, it may only
+    /// send proofs of identity, pings and closeSession.
     fn admit(&mut self, incoming: &Incoming<'_>) -> ParsedRequest {
         let (xid, request) = (incoming.xid, &incoming.request);
         let op = request.op();
@@ -569,7 +553,7 @@ fn set_watches(asked: SetWatches) -> (ResponseShape, SessionRequest) {
     (ResponseShape::Done, SessionRequest::SetWatches(asked))
 }
 
-/// Converts a list of paths. Leaves out invalid paths, because they name no znode and no event can occur there.
+/// Leaves out invalid paths, because no event can occur there.
 fn paths<'a, 'b: 'a>(list: impl Iterator<Item = &'a Path<'b>>) -> Vec<ZnodePath> {
     list.filter_map(|path| match path.0.as_ref() {
         "" => Some(ZnodePath::root()),
@@ -609,14 +593,12 @@ fn code_of(answer: &Result<CoreReply, Error>) -> Code {
     answer.as_ref().err().map_or(Code::Ok, Code::from)
 }
 
-/// Encodes a header without a body. Returns its code.
 fn put_code(out: &mut Vec<u8>, xid: i32, zxid: i64, code: Code) -> Code {
     use crate::wire::Jute;
     put_frame(out, |to| ReplyHeader::new(xid, zxid, code).put(to));
     code
 }
 
-/// Encodes an error code, and its reason if there is one for this client. Returns the code.
 fn put_refusal(
     out: &mut Vec<u8>,
     xid: i32,
@@ -647,5 +629,4 @@ fn put_response(
     });
 }
 
-/// Length of a frame's length prefix and of a reply's header, in bytes.
 const REPLY_HEADER_BYTES: usize = LENGTH_BYTES + 16;

@@ -7,8 +7,8 @@ use crate::engine::NotAdmitting;
 use crate::model::error::Error;
 use crate::wire::admin::Word;
 
-/// Monitors whether a server is ready, from any thread, even during and after the server's shutdown. A monitor can be
-/// cloned. It keeps neither the server nor the server's store alive.
+/// Reports whether a server is ready, from any thread, even after the server's shutdown. A monitor keeps neither the
+/// server nor its store alive.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -80,9 +80,8 @@ impl ServerMonitor {
         shared.map_or_else(Vec::new, |shared| shared.list_sessions())
     }
 
-    /// Returns the text of a four-letter word, even if the server does not answer this word to clients. Returns `None`
-    /// if the word is unknown or the server has ended. Some texts need files or much of the store, so call this from a
-    /// thread that may block.
+    /// Returns the text of a four-letter word, even if clients may not send this word. Returns `None` if the word is
+    /// unknown or the server has ended. May read files or much of the store, so call this from a thread that may block.
     pub fn four_letter_word(&self, word: &str) -> Option<String> {
         let letters = word.as_bytes().try_into().ok()?;
         let shared = self.0.upgrade()?;

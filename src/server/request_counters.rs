@@ -1,4 +1,4 @@
-//! [`RequestCounters`]: the requests of all connections, by operation, answer code and duration.
+//! [`RequestCounters`]: numbers of requests by operation, answer code and duration.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,30 +11,27 @@ use crate::wire::Code;
 #[cfg(any(test, feature = "metrics"))]
 use crate::wire::Op;
 
-/// Requests answered since the server started. Counting takes no lock.
 #[derive(Debug)]
 pub(super) struct RequestCounters {
     by_op: [AtomicU64; OPS],
     by_code: [AtomicU64; CODES],
-    /// Times from the arrival of a request to its answer.
     durations: Histogram<{ LATENCY_BOUNDS_NS.len() }>,
     over_limit: AtomicU64,
     disk_full: AtomicU64,
 }
 
-/// Number of operation slots. Operations up to whoAmI have the slot of their number, closeSession has the next slot,
-/// and Lockkeeper's own operations have the slots after that.
+/// Number of operation slots. Operations up to whoAmI use the slot of their number. closeSession and Lockkeeper's own
+/// operations use the slots after that.
 const OPS: usize = OWN_SLOT + 8;
 const CLOSE_SLOT: usize = 108;
 const OWN_SLOT: usize = 109;
 
 const FIRST_OWN: i32 = 4_001;
 
-/// Slot of operations that the server does not know. No request has the number 0, because ZooKeeper uses it for
-/// notifications.
+/// Slot of operations that the server does not know. No request has the number 0.
 const UNKNOWN_SLOT: usize = 0;
 
-/// Number of code slots. ZooKeeper's lowest code is -127.
+/// ZooKeeper's lowest code is -127.
 const CODES: usize = 128;
 
 fn slot_of(op: i32) -> usize {
@@ -68,13 +65,13 @@ impl RequestCounters {
         }
     }
 
-    /// Counts a request that was refused because a limit was reached or the disk was full. We count these two reasons
-    /// separately, because all such refusals have the same code.
+    /// Counts a request that was refused because a limit was reached or the disk was full. All such refusals have the
+    /// same code, so `by_code` does not distinguish them.
     pub(super) fn count_refusal(&self, error: &Error) {
         let count = match error {
             Error::LimitReached { .. } => &self.over_limit,
             Error::DiskFull { .. } => &self.disk_full,
-            // If one part of a multi is refused, the whole multi is refused, so count the part's reason.
+            // A multi is refused because of one of its parts, so count the part's reason.
             Error::MultiFailed { source, .. } => return self.count_refusal(source),
             _ => return,
         };
@@ -84,14 +81,11 @@ impl RequestCounters {
 
 #[cfg(feature = "metrics")]
 impl RequestCounters {
-    /// Returns the number of requests of an operation, or with `None` the number of requests of unknown operations.
     pub(super) fn of(&self, op: Option<Op>) -> u64 {
         let slot = op.map_or(UNKNOWN_SLOT, |op| slot_of(op.number()));
         self.by_op[slot].load(Ordering::Relaxed)
     }
 
-    /// Returns the number of requests that were answered with this error code. `code` must not be `Ok`, which is not
-    /// counted.
     pub(super) fn with(&self, code: Code) -> u64 {
         self.by_code[code_slot(code)].load(Ordering::Relaxed)
     }

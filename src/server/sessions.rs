@@ -1,4 +1,4 @@
-//! The sessions of a server, which an operator can list, end or disconnect.
+//! Operators' access to the sessions of a server: list, kick and disconnect.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub struct SessionInfo {
     pub connected: Option<Duration>,
     /// The session's timeout, or `None` if the session never expires.
     pub timeout: Option<Duration>,
-    /// Identities that the session's connection has proved, such as `digest:jane`, and the client's address.
+    /// Identities that the connection has proved, such as `digest:jane`, and the client's address.
     pub identities: Vec<String>,
     /// Number of the session's ephemeral znodes, including locks that it holds or waits for.
     pub ephemerals: usize,
@@ -38,14 +38,14 @@ pub struct SessionInfo {
 pub enum KickOutcome {
     /// The session has ended, and its locks pass to the next waiters.
     Ended,
-    /// The session ends soon, and none of its requests is executed until then. It could not be ended immediately,
-    /// because it has many watches or the disk is full.
+    /// The session ends soon, because it has many watches or the disk is full. None of its requests is executed until
+    /// then.
     Ending,
 }
 
 impl Server {
-    /// Lists all sessions of the store, sorted by id. The list is made in pieces, so the store can serve clients in
-    /// between. Listing a million sessions takes a while, so call this from a thread that may block.
+    /// Lists all sessions of the store, sorted by id. Listing a million sessions takes a while, so call this from a
+    /// thread that may block. The store serves clients in between.
     pub fn sessions(&self) -> Vec<SessionInfo> {
         self.shared.list_sessions()
     }
@@ -75,7 +75,7 @@ impl Server {
         let of_session = connections
             .iter()
             .filter(|it| it.session().is_some_and(|(id, _)| id == session));
-        // Take the newest connection. An older connection, which the session has left, may not have ended yet.
+        // Take the newest connection, because older ones may not have ended yet.
         let newest = of_session.max_by_key(|it| it.arrival);
         newest
             .inspect(|connection| connection.request_close(CloseRequest::Disconnected))

@@ -1,4 +1,4 @@
-//! A server whose connections come from a simulated network.
+//! A server whose connections arrive from a simulated network.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

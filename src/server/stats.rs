@@ -1,5 +1,4 @@
-//! [`Stats`]: current figures of a server, its store and its process. `mntr` and the metrics share them, so that no
-//! figure is computed in two ways.
+//! [`Stats`]: current figures of a server, its store and its process, shared by `mntr` and the metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +16,6 @@ pub(super) struct Sources {
     pub(super) unfinished: Arc<Unfinished>,
 }
 
-/// Figures of the server. The store's figures and the connections' figures are not read at the same moment, so a
-/// session that is opened in between may be in only one of them.
 pub(super) struct Stats {
     pub(super) counts: Counts,
     pub(super) traffic: Traffic,
@@ -30,14 +27,12 @@ pub(super) struct Stats {
     pub(super) max_open_files: u64,
     pub(super) resident_bytes: u64,
     pub(super) uptime: Duration,
-    /// `None` if the store has no log.
     pub(super) log: Option<crate::log::LogStats>,
     counted: Vec<u64>,
 }
 
 impl Sources {
-    /// Reads all current figures. This reads files of the system, so do not call it on a thread that serves
-    /// connections.
+    /// Reads all current figures. This reads system files, so do not call it on a thread that serves connections.
     pub(super) fn read(&self) -> Stats {
         let Self {
             store,

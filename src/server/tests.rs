@@ -46,7 +46,7 @@ async fn with_a_client_that_does_not_read() -> (Server, TcpStream) {
         });
     }
     stream.write_all(&asked).await.unwrap();
-    // Only the first answer shows for certain that the server has read the requests.
+    // The first answer proves that the server has read the requests.
     stream.read_u8().await.unwrap();
     while server.shared.table.traffic().received <= 1 {
         tokio::task::yield_now().await;
@@ -80,7 +80,6 @@ async fn a_shutdown_leaves_no_connection_whose_client_does_not_read() {
     drop(stream);
 }
 
-/// The client was connected to another store, or to this store before a restore, so its locks mean nothing here.
 #[tokio::test]
 async fn a_client_that_has_seen_a_later_zxid_gets_no_session() {
     let store = Store::memory();
@@ -103,7 +102,6 @@ async fn a_client_that_has_seen_a_later_zxid_gets_no_session() {
         answer.expect("it is answered or closed")
     };
     assert!(handshake(last).await.is_ok());
-    // This zxid is one higher than the zxid of the session that was opened just now.
     assert!(handshake(last + 2).await.is_err());
     assert_eq!(server.shared.remote.last_zxid().0, last + 1);
 }
@@ -116,7 +114,6 @@ async fn session_opened(server: &Server) -> TcpStream {
     stream
 }
 
-/// Opens a session over an in-process stream of `room` bytes. Returns its other end, and the task that serves it.
 async fn served(server: &Server, room: usize) -> (DuplexStream, JoinHandle<()>) {
     let (mut client, stream) = tokio::io::duplex(room);
     let seat = server
@@ -145,12 +142,11 @@ async fn ask_for_session(stream: &mut (impl AsyncWrite + Unpin)) {
     stream.write_all(&asked).await.unwrap();
 }
 
-/// A tool that sends `cons` or `mntr` once its client has connected must find the session.
 #[tokio::test]
 async fn a_session_is_listed_before_its_client_learns_of_it() {
     let options = ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
     let server = Server::bind(&Store::memory(), options).await.unwrap();
-    // The response does not fit, so its first byte arrives while the server still sends the rest.
+    // The response does not fit into the stream, so its first byte arrives while the server still sends the rest.
     let (mut client, stream) = tokio::io::duplex(8);
     let guard = server
         .shared
@@ -173,7 +169,6 @@ async fn answer(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
     frame
 }
 
-/// Proves an identity, and checks that it is accepted.
 async fn prove(stream: &mut TcpStream) {
     send_proof(stream, "a:b").await;
     assert_eq!(answer(stream).await[12..], [0; 4]);
@@ -192,7 +187,6 @@ async fn send_proof(stream: &mut TcpStream, secret: &str) {
     stream.write_all(&auth).await.unwrap();
 }
 
-/// Returns a client that has asked for this session and received nothing yet.
 async fn asking(server: &Server, session: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(server.local_addr().unwrap())
         .await
@@ -207,8 +201,7 @@ async fn asking(server: &Server, session: &[u8]) -> TcpStream {
     stream
 }
 
-/// Connects a client with this session, which is an id and a password, or zeros for a new one. Returns the client, and
-/// the session for the next client to present.
+/// Connects a client with `session`, which is an id and a password, or zeros for a new session.
 async fn taking_up(server: &Server, session: &[u8]) -> (TcpStream, Vec<u8>) {
     let mut stream = asking(server, session).await;
     let welcome = answer(&mut stream).await;
@@ -273,7 +266,6 @@ async fn until_counted(server: &Server, what: Count, count: u64) {
     }
 }
 
-/// Returns true if neither bytes nor the end have arrived.
 async fn is_silent(stream: &mut TcpStream) -> bool {
     let mut first = [0];
     let mut first = tokio::io::ReadBuf::new(&mut first);
@@ -292,14 +284,13 @@ async fn is_over(future: Pin<&mut impl Future>) -> bool {
 #[tokio::test]
 async fn a_server_is_idle_after_its_time_without_connections_when_all_sessions_are_over() {
     let (server, clock) = timeless(ServerOptions::new()).await;
-    // This time is shorter than the timeout for which a session outlives its connection.
+    // This time is shorter than the session timeout.
     let time = Duration::from_secs(2);
     let mut idle = std::pin::pin!(server.idle(time));
     assert!(!is_over(idle.as_mut()).await);
     clock.advance(Duration::from_secs(1));
     assert!(!is_over(idle.as_mut()).await);
 
-    // Open a session of 10 s before the idle time is over.
     let client = session_opened(&server).await;
     for _ in 0..3 {
         clock.advance(Duration::from_secs(2));

@@ -28,20 +28,19 @@ use crate::tls::{Authorities, Pem, TlsError, alternative_name, key_pair, provide
 /// TLS options of a server: its certificate, and optionally the authorities of its clients' certificates. The server
 /// supports TLS 1.2 and 1.3.
 ///
-/// Methods that take a file read it once and immediately. To renew certificates, pass new options to
+/// Methods that take a file read it once. To renew certificates, pass new options to
 /// [`Server::reload_tls`](super::Server::reload_tls).
 ///
-/// A client's certificate proves an identity of the scheme `x509`. The identity's id is the subject's name in the form
-/// of RFC 2253, such as `CN=alice,OU=Locks,O=Example`. As in ZooKeeper, an attribute without a keyword in RFC 2253 is
-/// shown as its number with its value in hex (`1.2.840.113549.1.9.1=#1611…` for an e-mail address). So access control
-/// lists made for ZooKeeper stay valid. If the certificate has no subject, the id is its URI
-/// (`URI:spiffe://example/a`), provided that it has exactly one. Otherwise the id is its DNS name (`DNS:a.example`),
-/// provided that it has exactly one. A certificate without any of these names proves no identity.
+/// A client's certificate proves an identity of the scheme `x509`. The identity's id is the subject in the form of RFC
+/// 2253, such as `CN=alice,OU=Locks,O=Example`. As in ZooKeeper, an attribute without a keyword in RFC 2253 appears as
+/// a number with its value in hex (`1.2.840.113549.1.9.1=#1611…` for an e-mail address). So access control lists made
+/// for ZooKeeper stay valid.
 ///
-/// With [`clients_by_uri`](Self::clients_by_uri) the id is always the URI.
+/// If the certificate has no subject, the id is its only URI (`URI:spiffe://example/a`), or else its only DNS name
+/// (`DNS:a.example`). A certificate without such a name proves no identity. With
+/// [`clients_by_uri`](Self::clients_by_uri) the id is always the URI.
 ///
-/// The authority is not part of the identity. Certificates with the same name identify the same client, even if
-/// different authorities have signed them.
+/// The authority is not part of the identity, so certificates with the same name identify the same client.
 ///
 /// ```no_run
 /// # async fn serve(store: &lockkeeper_store::Store) -> Result<(), Box<dyn std::error::Error>> {
@@ -67,8 +66,7 @@ const KEY: &str = "the server's key";
 const CLIENT_AUTHORITY: &str = "the authority of clients' certificates";
 
 impl TlsOptions {
-    /// Reads the server's certificate chain and its key. An expired certificate is accepted, with a warning in the log.
-    /// But clients will refuse it.
+    /// Reads the server's certificate chain and its key. Logs a warning if the certificate has expired.
     ///
     /// # Errors
     /// A [`TlsError`] that names the file and the reason.
@@ -125,9 +123,9 @@ impl TlsOptions {
         Ok(self)
     }
 
-    /// Sets whether the URI of a certificate identifies the client instead of the subject, as SPIFFE requires. The id
-    /// of a client with an X.509-SVID is then `URI:spiffe://example/a`, even if the certificate has a subject. A
-    /// certificate with no URI or several proves no identity.
+    /// Sets whether the certificate's URI identifies the client instead of the subject, as SPIFFE requires. The id of a
+    /// client with an X.509-SVID is then `URI:spiffe://example/a`. A certificate with no URI or several proves no
+    /// identity.
     pub fn clients_by_uri(mut self, by_uri: bool) -> Self {
         self.by_uri = by_uri;
         self
@@ -167,9 +165,8 @@ impl TlsOptions {
         };
         let mut config =
             builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(self.certificate.clone())));
-        // Disable resumption. A resumed TLS session checks no certificate, so it would admit a client whose certificate
-        // has expired or been revoked after the first handshake. Connections are long-lived, so full handshakes cost
-        // little.
+        // Disable resumption, because a resumed TLS session checks no certificate. It would admit a client whose
+        // certificate has expired or been revoked since the first handshake.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Arc::new(config))
@@ -185,7 +182,6 @@ impl fmt::Debug for TlsOptions {
     }
 }
 
-/// Names the missing part if a certificate is given without an address.
 const NO_ADDRESS: &str = "address (tls_listen)";
 
 impl ServerOptions {
@@ -196,16 +192,14 @@ impl ServerOptions {
         self
     }
 
-    /// Sets the address for TLS connections, in addition to the address for plain connections. Port 0 takes any free
-    /// port, see [`Server::tls_addr`](super::Server::tls_addr).
+    /// Sets the address for TLS connections, in addition to the plain address. For port 0,
+    /// [`Server::tls_addr`](super::Server::tls_addr) returns the chosen port.
     #[must_use]
     pub fn tls_listen(mut self, address: SocketAddr) -> Self {
         self.tls_listen = Some(address);
         self
     }
 
-    /// Checks that certificate and address are given together, and that clients must authenticate at an address that
-    /// other machines can reach.
     pub(super) fn check_tls(&self, tls: Option<&TlsOptions>) -> Result<(), ServerError> {
         let missing = match (self.tls_listen, tls) {
             (None, None) => return Ok(()),
@@ -226,12 +220,9 @@ impl ServerOptions {
     }
 }
 
-/// TLS acceptor whose certificates can be reloaded. Reloaded certificates apply only to later connections.
 pub(super) struct Acceptor {
-    /// Configuration of rustls, and the value of [`TlsOptions::clients_by_uri`].
     config: RwLock<(Arc<ServerConfig>, bool)>,
-    /// Time at which the first revocation list expires. `None` if there is no list, or if its expiry has already been
-    /// logged.
+    /// Expiry of the first revocation list. `None` if no list expires or if the expiry is already logged.
     lists_end: Mutex<Option<SystemTime>>,
 }
 
@@ -254,9 +245,8 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Logs one warning when a revocation list has expired. The server keeps using the list, so the listed certificates
-    /// remain revoked. Clients with other certificates are still admitted, because a late renewal must not cause an
-    /// outage.
+    /// Logs one warning when a revocation list has expired. The server keeps using the list and still admits clients
+    /// with other certificates, because a late renewal must not cause an outage.
     fn warn_of_lists(&self) {
         let mut lists_end = self.lists_end.lock();
         if lists_end.is_some_and(|end| end < SystemTime::now()) {
@@ -266,10 +256,6 @@ impl Acceptor {
         }
     }
 
-    /// Performs the TLS handshake. Returns the encrypted stream, and the client's identity if its certificate proves
-    /// one.
-    ///
-    /// The caller sets a time limit. Dropping the future closes the connection.
     pub(super) async fn accept(
         &self,
         stream: TcpStream,
@@ -294,7 +280,7 @@ impl Acceptor {
 pub(super) struct TlsListener {
     pub(super) address: SocketAddr,
     pub(super) acceptor: Arc<Acceptor>,
-    /// The server's options, which [`Server::reload_tls`] checks together with new certificates.
+    /// [`Server::reload_tls`] checks these options together with new certificates.
     options: ServerOptions,
 }
 
@@ -322,8 +308,7 @@ impl Server {
         Some(self.tls.as_ref()?.address)
     }
 
-    /// Replaces the certificates. Existing connections stay as they are, and later connections use the new
-    /// certificates.
+    /// Replaces the certificates for later connections.
     ///
     /// # Errors
     /// [`ServerError::TlsIncomplete`] if the server has no TLS, [`ServerError::Exposed`] if clients would no longer
@@ -342,7 +327,6 @@ impl Server {
     }
 }
 
-/// Serves one TLS connection. The TLS handshake must be done by `deadline`. Then [`connection::serve`] takes over.
 pub(super) async fn serve(
     acceptor: Arc<Acceptor>,
     stream: TcpStream,
@@ -358,13 +342,12 @@ pub(super) async fn serve(
     match accepted {
         Ok(Ok((stream, identity))) => {
             tracing::debug!(%address, holder = identity.as_ref().map(Identity::shown), "TLS handshake done");
-            // Box this future, so that the task does not need space for the TLS handshake and the connection at the
-            // same time.
+            // Box this future, so that the task does not need space for both the TLS handshake and the connection.
             Box::pin(connection::serve(stream, guard, shared, deadline, identity)).await;
         }
         Ok(Err(error)) => {
             shared.table.count(Count::HandshakeFailed);
-            // If we or rustls refuse the client, the error is `InvalidData`. Any other kind means that the client has
+            // `InvalidData` means that we or rustls refuse the client. After any other error the client has
             // disconnected.
             if error.kind() != io::ErrorKind::InvalidData {
                 tracing::debug!(%address, %error, "TLS handshake ended by the client");
@@ -384,11 +367,11 @@ pub(super) async fn serve(
     }
 }
 
-/// First byte of a TLS handshake record. ZooKeeper's frames start with 0, and its four-letter words with letters.
+/// First byte of a TLS handshake. ZooKeeper's frames start with 0, and four-letter words with letters.
 const HANDSHAKE: u8 = 22;
 
-/// Peeks at the first byte, and refuses a client that does not speak TLS immediately. Without this check rustls would
-/// wait for more bytes than a four-letter word has, so a plain client would get no answer until the timeout.
+/// Refuses a client that does not speak TLS immediately. rustls would wait for more bytes than a four-letter word has,
+/// so a plain client would get no answer until the timeout.
 async fn expect_handshake(stream: &TcpStream) -> io::Result<()> {
     let mut first = [0];
     match stream.peek(&mut first).await? {
@@ -401,19 +384,18 @@ async fn expect_handshake(stream: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// Limit of the bytes that a refused client may send before its connection is closed.
 const LINGER_BYTES: u64 = 64 << 10;
 
-/// Closes the connection of a refused client in a way that lets the TLS alert arrive. If we closed the socket with
-/// unread bytes, TCP would reset the connection, and the alert could be lost.
+/// Closes a refused client's connection in a way that lets the TLS alert arrive. If we closed the socket with unread
+/// bytes, TCP would reset the connection, and the alert could be lost.
 async fn close_after_alert(mut stream: TcpStream) {
     if stream.shutdown().await.is_ok() {
         let _ = tokio::io::copy(&mut stream.take(LINGER_BYTES), &mut tokio::io::sink()).await;
     }
 }
 
-/// Returns the identity that the client's verified certificate proves. Returns `None` if the client has no certificate,
-/// or if the certificate lacks the name that identifies clients. All such certificates would share an empty identity.
+/// Returns the identity that the client's verified certificate proves. Certificates without a name prove nothing,
+/// because they would all share an empty identity.
 fn holder(stream: &TlsStream<TcpStream>, by_uri: bool) -> io::Result<Option<Identity>> {
     let (_, connection) = stream.get_ref();
     let Some(certificate) = connection

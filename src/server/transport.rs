@@ -1,4 +1,4 @@
-//! [`Transport`]: the byte stream of a connection, and how to close it so that its last bytes arrive.
+//! [`Transport`]: the byte stream of a connection, and closing it so that its last bytes arrive.
 
 use std::future::{Future, poll_fn};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,8 +15,8 @@ use tokio::net::{TcpStream, UnixStream};
 pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin {
     /// Returns true if the kernel has unread bytes of the client, or the end of the stream.
     ///
-    /// A pending read is not enough to return false, because the runtime may not have polled the socket yet. The server
-    /// would then let the client's session expire while its ping waits in the kernel.
+    /// A pending read does not prove that nothing has arrived, because the runtime may not have polled the socket yet.
+    /// The server would let a session expire while the client's ping waits in the kernel.
     fn is_readable(&self) -> bool;
 
     fn unix_socket(&self) -> Option<BorrowedFd<'_>> {
@@ -46,7 +46,7 @@ fn has_unread(socket: impl AsFd) -> bool {
         &mut [0_u8; 1],
         RecvFlags::PEEK | RecvFlags::DONTWAIT,
     );
-    // After any other error, return true. The next read reports the error, and closes the connection.
+    // Any other error counts as readable. The next read reports it.
     !matches!(peeked, Err(rustix::io::Errno::AGAIN))
 }
 
@@ -75,7 +75,6 @@ impl Transport for crate::runtime::simnet::SimSocket {
     }
 }
 
-/// In-process stream for tests. No kernel holds bytes for it.
 #[cfg(test)]
 impl Transport for tokio::io::DuplexStream {
     fn is_readable(&self) -> bool {
@@ -83,12 +82,9 @@ impl Transport for tokio::io::DuplexStream {
     }
 }
 
-/// Time limit for a client to close its end of the connection. Until then the connection keeps its task and its place
-/// in the connection table.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Limit of the bytes that a client may send before it closes its end. If the client sends more, its connection is
-/// reset.
+/// Limit of the bytes that a client may send before it closes its end. Beyond the limit, the connection is reset.
 const LINGER_BYTES: usize = 64 << 10;
 
 /// Closes a connection so that the last bytes arrive.
@@ -112,13 +108,12 @@ where
             }
         }
     };
-    // The limit covers the shutdown, which over TLS writes an alert to a client that may not read.
+    // The time limit includes the shutdown, because over TLS it writes an alert to a client that may not read.
     let _ = tokio::time::timeout(LINGER, closing).await;
 }
 
-/// Runs `work`, or returns `None` if `closed` completes first.
-///
-/// `closed` is polled first, so that work that is always ready does not delay a request to close.
+/// Runs `work`, or returns `None` if `closed` completes first. Polls `closed` first, so that work that is always ready
+/// does not delay a request to close.
 pub(super) async fn run_until_closed<T, U>(
     closed: impl Future<Output = U>,
     work: impl Future<Output = T>,

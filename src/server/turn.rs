@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Remaining work of a turn, in requests and in bytes (of parsed requests, and of sent replies and events). Both are
-/// limited, because either can take long. The store limits the work of the requests themselves.
+/// Remaining work of a turn, in requests and in bytes of requests, replies and events. Either can take long, so both
+/// are limited.
 pub(super) struct Turn {
     requests: usize,
     /// Limit of requests in this turn, including requests that are left over from an earlier turn.
@@ -11,11 +11,11 @@ pub(super) struct Turn {
     bytes: usize,
 }
 
-/// Number of requests in a turn. Longer turns would gain no throughput and make other clients wait longer.
+/// Number of requests in a turn. Longer turns gain no throughput and make other clients wait longer.
 const TURN_REQUESTS: usize = 32;
 
 /// Number of requests in a turn while other clients send single requests. Short turns cost busy clients a quarter of
-/// their throughput. In return, a single request waits for less than twice the time that it takes itself.
+/// their throughput, but a single request waits for less than twice the time that it takes itself.
 const SHORT_TURN_REQUESTS: usize = 8;
 
 /// A client that sends no more requests than this at a time probably waits for each answer.
@@ -30,13 +30,11 @@ const TURN_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Default)]
 pub(super) struct TurnLength {
-    /// Number of turns that will still be short. The number need not be exact, so threads may overwrite each other's
-    /// count.
+    /// Number of turns that will still be short. It need not be exact, so threads may overwrite each other's count.
     short: AtomicUsize,
 }
 
 impl TurnLength {
-    /// Starts a turn. `left_over` requests were parsed in an earlier turn and not executed yet.
     pub(super) fn start(&self, left_over: usize) -> Turn {
         let limit = match self.short.load(Ordering::Relaxed) {
             0 => TURN_REQUESTS,
@@ -49,13 +47,11 @@ impl TurnLength {
         }
     }
 
-    /// Records a turn that ended with requests left over.
     pub(super) fn spend(&self) {
         let short = self.short.load(Ordering::Relaxed);
         self.short.store(short.saturating_sub(1), Ordering::Relaxed);
     }
 
-    /// Records a turn that served all requests that its client had sent.
     pub(super) fn served_all(&self, turn: &Turn) {
         if (1..=SINGLE_REQUESTS).contains(&(turn.limit - turn.requests)) {
             self.short.store(SHORT_TURNS, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! [`Unfinished`]: memory of incomplete requests, over all connections.
 //!
 //! A frame must be in memory as a whole before it is parsed. Clients could fill the memory by sending all but the last
-//! byte of a frame over each of many connections. So the sum of these bytes is limited (invariant 10).
+//! byte of a frame over each of many connections, so the sum of these bytes is limited (invariant 10).
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use parking_lot::Mutex;
 use super::connection_entry::CloseRequest;
 use super::connection_table::ConnectionGuard;
 
-/// Number of bytes of each connection that are not counted, so that small requests take no lock. With many connections
-/// the number is smaller, so that uncounted bytes cannot fill more than half of the limit.
+/// Bytes of each connection that are not counted, so that small requests take no lock. With many connections this
+/// number is smaller, because the sum of uncounted bytes should be at most half of the limit.
 const FREE_BYTES: usize = 16 << 10;
 
 const MIN_FREE_BYTES: usize = 512;
 
-/// Memory of incomplete requests, and its limit. Beyond the limit, the connection with the oldest incomplete request is
-/// closed, because an honest client's request is complete after a short time.
+/// Memory of incomplete requests, and its limit. Beyond the limit, the server closes the connection with the oldest
+/// incomplete request, because an honest client completes its request quickly.
 #[derive(Debug)]
 pub(super) struct Unfinished {
     limit: usize,
@@ -28,9 +28,8 @@ pub(super) struct Unfinished {
 #[derive(Debug, Default)]
 struct State {
     bytes: usize,
-    /// Number of the last counted request.
     last: u64,
-    /// Counted requests by number. Later requests have higher numbers.
+    /// Counted requests by number, oldest first.
     requests: BTreeMap<u64, PartialRequest>,
 }
 
@@ -40,11 +39,9 @@ struct PartialRequest {
     entry: std::sync::Arc<super::connection_entry::ConnectionEntry>,
 }
 
-/// Counted bytes of one connection. Dropping this subtracts them from the sum.
 pub(super) struct Share<'a> {
     pool: &'a Unfinished,
     entry: &'a ConnectionGuard,
-    /// Number of the connection's request, or `None` while it is not counted.
     number: Option<u64>,
 }
 
@@ -72,7 +69,7 @@ impl Unfinished {
 }
 
 impl Share<'_> {
-    /// Records the bytes of an incomplete request. `is_new` is true if this is another request than at the last call.
+    /// Records the bytes of an incomplete request. `is_new` is true if this is not the request of the last call.
     pub(super) fn set(&mut self, bytes: usize, is_new: bool) {
         let free = self.pool.free;
         if bytes <= free && self.number.is_none() {
@@ -83,8 +80,8 @@ impl Share<'_> {
         if bytes <= free {
             return;
         }
-        // While a request grows, it keeps its number, which determines its age. So a client cannot make its request
-        // younger by sending it slowly.
+        // A growing request keeps its number, and so its age. A client cannot make its request younger by sending it
+        // slowly.
         if is_new || number.is_none() {
             state.last += 1;
             number = Some(state.last);
@@ -98,8 +95,8 @@ impl Share<'_> {
         while state.bytes > self.pool.limit
             && let Some((_, oldest)) = state.requests.pop_first()
         {
-            // Subtract the bytes immediately. The connection's task frees the memory only at its next poll, and no
-            // other connection must be closed in the meantime because of these bytes.
+            // Subtract the bytes before the connection's task frees them, so that they cause no other connection to be
+            // closed.
             state.bytes -= oldest.bytes;
             oldest.entry.request_close(CloseRequest::Unfinished);
         }

@@ -1,5 +1,5 @@
-//! The file of a listening Unix socket. The server creates the file with its final permissions, replaces a file that a
-//! killed server has left behind, and removes its own file at a clean stop.
+//! The file of a listening Unix socket. The server creates the file with its final permissions, replaces the file of a
+//! killed server, and removes its own file at a clean stop.
 //!
 //! A server locks the directory while it starts or stops, so that it cannot replace or remove another server's new
 //! socket.
@@ -18,21 +18,19 @@ use tokio::net::{UnixListener, UnixSocket, UnixStream};
 use super::ServerError;
 use super::listener::BACKLOG;
 
-/// Dropping this removes the file, unless another server has replaced it. Drop this before the socket stops listening.
-/// Otherwise another server may mistake the file for one that a killed server has left behind.
+/// A socket's file, removed on drop. Drop this before the socket stops listening. Otherwise another server may mistake
+/// the file for a leftover of a killed server.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
     id: FileId,
 }
 
-/// A listening Unix socket for a program's own use. Its file has its final permissions from the start.
-/// [`bind`](Self::bind) replaces a file that a killed program has left behind, but not the file of a running program.
-/// Dropping the listener removes the file.
+/// A listening Unix socket for a program's own use. [`bind`](Self::bind) replaces a file that a killed program has left
+/// behind, but not the file of a running program. Dropping the listener removes the file.
 #[derive(Debug)]
 pub struct SocketListener {
-    // This field is first, so that the file is removed while the socket still listens. Otherwise another program may
-    // mistake the file for one that a killed program has left behind.
+    // First field, so that the file is removed while the socket still listens.
     file: SocketFile,
     listener: UnixListener,
 }
@@ -53,9 +51,7 @@ impl SocketListener {
         self.file.path()
     }
 
-    /// Accepts a connection.
-    ///
-    /// Cancel safe.
+    /// Accepts a connection. Cancel safe.
     ///
     /// # Errors
     /// Errors of the operating system, usually for lack of file descriptors. Another call may succeed.
@@ -65,8 +61,7 @@ impl SocketListener {
     }
 }
 
-/// Identity of a file. File systems reuse inode numbers, so it includes the modification time, which for a socket is
-/// its creation time.
+/// Identity of a file. It includes the socket's creation time, because file systems reuse inode numbers.
 #[derive(Debug, PartialEq, Eq)]
 struct FileId {
     device: u64,
@@ -90,7 +85,7 @@ pub(super) fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile
         reason,
     };
     let failed = |error: io::Error| refused(error.to_string());
-    // Make the path absolute, so that we find the file again even if the working directory has changed.
+    // With an absolute path we find the file again even if the working directory has changed.
     let path = std::path::absolute(path).map_err(failed)?;
     let address = SocketAddrUnix::new(&path).map_err(|error| match error {
         Errno::NAMETOOLONG => refused(format!(
@@ -112,20 +107,18 @@ pub(super) fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile
         .and_then(|socket| Ok((socket, FileId::from(&fs::symlink_metadata(&path)?))));
     let (socket, id) = created.map_err(failed)?;
     let file = SocketFile { path, id };
-    // The umask may have removed permissions from the file, so set them again. No client can connect before the socket
-    // listens.
+    // The umask may have removed permissions from the file, so set them again before the socket listens.
     let listening = fs::set_permissions(file.path(), Permissions::from_mode(mode))
         .and_then(|()| socket.listen(BACKLOG));
-    // Release the lock before an error returns. The error drops `file`, which acquires the lock again.
+    // Release the lock before an error returns, because the error drops `file`, which acquires the lock again.
     drop(lock);
     Ok((listening.map_err(failed)?, file))
 }
 
-/// Creates the socket and its file with the permissions of `mode`, if the umask allows them.
 fn create(path: &Path, mode: u32) -> io::Result<UnixSocket> {
     let socket = UnixSocket::new_stream()?;
-    // Set the mode before the bind. On Linux the file gets the socket's permissions, less the umask. Other systems do
-    // not allow this, so there the file has the default permissions of the umask until `listen` sets the mode.
+    // On Linux the file gets the socket's permissions, less the umask. On other systems this call fails, and the file
+    // has the umask's default permissions until `listen` sets the mode.
     let handle = File::from(socket.as_fd().try_clone_to_owned()?);
     let _ = handle.set_permissions(Permissions::from_mode(mode));
     socket.bind(path)?;
@@ -137,9 +130,7 @@ const MAX_PATH: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 #[derive(Debug, PartialEq, Eq)]
 enum Occupant {
     None,
-    /// A socket file whose server was killed.
     Abandoned,
-    /// A socket file whose server listens.
     Alive,
     /// A file, a directory or a link, which we never delete.
     Foreign,
@@ -157,7 +148,7 @@ fn occupant(path: &Path, address: &SocketAddrUnix) -> io::Result<Occupant> {
     match connect(&probe, address) {
         Err(Errno::CONNREFUSED) => Ok(Occupant::Abandoned),
         Err(Errno::NOENT) => Ok(Occupant::None),
-        // A server listens even if its queue of connections is full (`AGAIN`) or its socket is not a stream socket
+        // A server also listens if its queue of connections is full (`AGAIN`) or its socket is not a stream socket
         // (`PROTOTYPE`).
         Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE) => Ok(Occupant::Alive),
         Err(error) => Err(error.into()),
@@ -172,7 +163,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // If we do not get the lock, the file stays, and the next server replaces it.
+        // Without the lock, the file stays, and the next server replaces it.
         let Ok(_lock) = DirectoryLock::acquire(&self.path, LONGEST_STOP) else {
             return;
         };
@@ -186,12 +177,11 @@ impl Drop for SocketFile {
     }
 }
 
-/// Lock of a socket's directory, held while a server starts or stops.
 struct DirectoryLock {
     _directory: Option<File>,
 }
 
-/// Limits of the wait for the lock. Other servers hold the lock only for some milliseconds.
+/// Limits of the wait for the lock. Other servers hold it only for some milliseconds.
 const LONGEST_START: Duration = Duration::from_secs(5);
 const LONGEST_STOP: Duration = Duration::from_millis(500);
 
@@ -217,8 +207,8 @@ impl DirectoryLock {
                     let why = "its directory is locked by another program";
                     return Err(io::Error::new(io::ErrorKind::WouldBlock, why));
                 }
-                // The file system has no locks, so we continue without one. Servers in such a directory must not start
-                // at the same time.
+                // The file system has no locks, so continue without one. Servers in such a directory must not start at
+                // the same time.
                 Err(TryLockError::Error(_)) => return Ok(Self { _directory: None }),
             }
         }

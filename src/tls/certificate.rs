@@ -1,4 +1,4 @@
-//! Parses the parts of a certificate that the store needs: subject, alternative names and validity.
+//! Parses the subject, alternative names and validity of a certificate.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,18 +11,15 @@ const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 const BOOLEAN: u8 = 0x01;
 const EXTENSIONS: u8 = 0xa3;
-/// Extension `subjectAltName`, 2.5.29.17.
+/// Object identifier 2.5.29.17.
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 
-/// Tags of alternative names that identify a client.
 const URI: u8 = 0x86;
 const DNS_NAME: u8 = 0x82;
 
-/// The parsed part of a certificate (RFC 5280, section 4.1).
 pub(super) struct Certificate<'a> {
     subject: &'a [u8],
     validity: &'a [u8],
-    /// Content of `subjectAltName`, or empty.
     alternative_names: &'a [u8],
 }
 
@@ -31,7 +28,7 @@ impl<'a> Certificate<'a> {
         let whole = Reader::new(der).expect(SEQUENCE)?;
         let mut signed = Reader::new(Reader::new(whole).expect(SEQUENCE)?);
         let mut first = signed.next()?;
-        // Version 1 has no version field, and its first field is the serial number.
+        // A version 1 certificate has no version field, so its first field is the serial number.
         if first.tag == VERSION {
             first = signed.next()?;
         }
@@ -47,7 +44,6 @@ impl<'a> Certificate<'a> {
         })
     }
 
-    /// Returns the subject, in the form used in access control lists.
     pub(super) fn subject(&self) -> Option<String> {
         name::text(self.subject)
     }
@@ -57,8 +53,7 @@ impl<'a> Certificate<'a> {
         self.only_name(URI, "URI")
     }
 
-    /// Returns the name that replaces a missing subject. This is the URI if there is exactly one, otherwise the DNS
-    /// name if there is exactly one.
+    /// Returns the name that replaces a missing subject: the only URI, or else the only DNS name.
     pub(super) fn alternative_name(&self) -> Option<String> {
         self.uri().or_else(|| self.only_name(DNS_NAME, "DNS"))
     }
@@ -75,14 +70,12 @@ impl<'a> Certificate<'a> {
         is_plain.then(|| format!("{word}:{name}"))
     }
 
-    /// Returns the start and the end of the certificate's validity.
     pub(super) fn validity(&self) -> Option<(SystemTime, SystemTime)> {
         let mut reader = Reader::new(self.validity);
         Some((time(&mut reader)?, time(&mut reader)?))
     }
 }
 
-/// Finds the content of `subjectAltName` in the fields after the subject.
 fn alternative_names(mut signed: Reader<'_>) -> Option<&[u8]> {
     // Skip the public key and the two obsolete unique ids.
     let extensions = std::iter::from_fn(|| signed.next()).find(|value| value.tag == EXTENSIONS)?;
@@ -100,15 +93,13 @@ fn alternative_names(mut signed: Reader<'_>) -> Option<&[u8]> {
     }
 }
 
-/// Returns the time of a revocation list's next update (RFC 5280, section 5.1), or `None` if the list does not state
-/// it.
+/// Returns a revocation list's next update (RFC 5280, section 5.1), or `None` if the list does not state it.
 pub(super) fn list_end(der: &[u8]) -> Option<SystemTime> {
     let whole = Reader::new(der).expect(SEQUENCE)?;
     let mut signed = Reader::new(Reader::new(whole).expect(SEQUENCE)?);
     let first = signed.next()?;
     if first.tag == INTEGER {
-        // This list has a version, so the next field is the algorithm. In a list without a version, `first` is the
-        // algorithm.
+        // Only a list with a version starts with an integer. In other lists, `first` is already the algorithm.
         let _algorithm = signed.expect(SEQUENCE)?;
     }
     let _issuer = signed.expect(SEQUENCE)?;
@@ -116,7 +107,6 @@ pub(super) fn list_end(der: &[u8]) -> Option<SystemTime> {
     time(&mut signed)
 }
 
-/// Parses `YYMMDDHHMMSSZ` (1950 to 2049) or `YYYYMMDDHHMMSSZ`.
 fn time(reader: &mut Reader<'_>) -> Option<SystemTime> {
     let value = reader.next()?;
     let text = std::str::from_utf8(value.content).ok()?;
@@ -146,13 +136,13 @@ fn time(reader: &mut Reader<'_>) -> Option<SystemTime> {
     }
 }
 
-/// Returns the number of days since the start of 1970. The calculation lets each year start in March, so that a leap
-/// day is the last day of its year.
+/// Returns the number of days since the start of 1970. Years start in March here, so that a leap day is the last day of
+/// its year.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month > 2 { year } else { year - 1 };
     let months_since_march = (month + 9) % 12;
     let leaps = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    // There are 719,468 days from March 1 of year 0 to January 1, 1970.
+    // March 1 of year 0 is 719,468 days before January 1, 1970.
     365 * year + leaps + (153 * months_since_march + 2) / 5 + day - 1 - 719_468
 }
 

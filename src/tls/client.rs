@@ -27,9 +27,8 @@ use super::{Pem, TlsError};
 #[must_use]
 pub struct ClientTls {
     pub(crate) authorities: Vec<Pem>,
-    /// The certificate and its key.
     pub(crate) identity: Option<(Pem, Pem)>,
-    /// The name to expect in the server's certificate instead of the URL's host.
+    /// Name to expect in the server's certificate instead of the URL's host.
     pub(crate) server_name: Option<String>,
 }
 
@@ -60,7 +59,7 @@ impl ClientTls {
     }
 
     /// Sets the DNS name or IP address to expect in the server's certificate. The default is the URL's host. Set
-    /// another name to reach a server through a tunnel or under another address.
+    /// another name to reach a server through a tunnel.
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());
         self

@@ -16,17 +16,12 @@ pub(crate) fn host_name(host: &str) -> &str {
         .unwrap_or(name)
 }
 
-/// Converts a host to a certificate name.
 pub(crate) fn server_name(name: &str) -> Result<ServerName<'static>, TlsError> {
     ServerName::try_from(name.to_owned()).map_err(|_| TlsError::BadHost {
         host: name.to_owned(),
     })
 }
 
-/// Validates the options of a client and converts them to rustls.
-///
-/// # Errors
-/// [`TlsError::NoAuthority`], and errors of the certificates and keys in the options.
 pub(crate) fn client_config(tls: &ClientTls) -> Result<Arc<ClientConfig>, TlsError> {
     let mut authorities = Authorities::none();
     for pem in &tls.authorities {

@@ -1,7 +1,6 @@
-//! [`Reader`]: a DER reader for certificates. rustls has already verified the certificates that we read. Even so,
-//! malformed input makes the reader return `None`, and never panic.
+//! [`Reader`]: a DER reader for certificates that rustls has already verified. Even so, it returns `None` for malformed
+//! input and never panics.
 
-/// Iterates over the values of a sequence or set.
 pub(super) struct Reader<'a>(&'a [u8]);
 
 #[derive(Clone, Copy)]
@@ -25,8 +24,8 @@ impl<'a> Reader<'a> {
         self.0.is_empty()
     }
 
-    /// Returns the next value. `None` at the end and for malformed DER. Multi-byte tags are not supported, because the
-    /// parts that we read have none.
+    /// Returns the next value, or `None` at the end and for malformed DER. Multi-byte tags count as malformed, because
+    /// the parts that we read have none.
     pub(super) fn next(&mut self) -> Option<Value<'a>> {
         let (&tag, rest) = self.0.split_first()?;
         let (&first, rest) = rest.split_first()?;
@@ -55,7 +54,6 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Returns the content of the next value if it has this tag.
     pub(super) fn expect(&mut self, tag: u8) -> Option<&'a [u8]> {
         let value = self.next()?;
         (value.tag == tag).then_some(value.content)

@@ -1,14 +1,13 @@
 //! [`TlsError`]: reasons why TLS options cannot be used.
 
-/// An error in a certificate, a key or another part of TLS. `what` names the part, and its file if it was read from
-/// one.
+/// An error in a certificate, a key or another part of TLS. `what` names the part, and its file if there is one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
     /// The file cannot be read.
     #[error("{what} cannot be read: {reason}")]
     Unreadable {
-        /// The part.
+        /// Name of the certificate, key or file.
         what: String,
         /// The operating system's reason.
         reason: String,
@@ -16,7 +15,7 @@ pub enum TlsError {
     /// The text is not PEM.
     #[error("{what} is not PEM: {reason}")]
     BadPem {
-        /// The part.
+        /// Name of the certificate, key or file.
         what: String,
         /// The reason.
         reason: String,
@@ -24,19 +23,19 @@ pub enum TlsError {
     /// The text contains no certificate.
     #[error("{what} holds no certificate: expected a block `-----BEGIN CERTIFICATE-----`")]
     NoCertificate {
-        /// The part.
+        /// Name of the certificate, key or file.
         what: String,
     },
     /// The text contains no private key.
     #[error("{what} holds no key: expected a block `-----BEGIN PRIVATE KEY-----` or the like")]
     NoKey {
-        /// The part.
+        /// Name of the certificate, key or file.
         what: String,
     },
-    /// The private key is encrypted, and there is no way to ask for a passphrase.
+    /// The private key is encrypted. The library never asks for a passphrase.
     #[error("{what} is encrypted: remove the passphrase, as with `openssl pkey`")]
     EncryptedKey {
-        /// The part.
+        /// Name of the certificate, key or file.
         what: String,
     },
     /// The private key does not match the certificate.
@@ -50,7 +49,7 @@ pub enum TlsError {
     /// The part is well-formed but unusable.
     #[error("{what} cannot be used: {reason}")]
     Unusable {
-        /// The part.
+        /// Name of the certificate, key or file.
         what: String,
         /// The reason.
         reason: String,
@@ -60,8 +59,7 @@ pub enum TlsError {
         "no certificate authority by which to verify the server: add one with ClientTls::ca_file"
     )]
     NoAuthority,
-    /// Client and server do not trust each other. One side has refused the other side's certificate, or has not
-    /// received a certificate.
+    /// Client and server do not trust each other: one side has refused or not received the other side's certificate.
     #[error("{host}: TLS: {reason}")]
     Refused {
         /// The server, as `host:port`.

@@ -12,13 +12,11 @@ use rustls::{InconsistentKeys, RootCertStore};
 use super::certificate::{Certificate, list_end};
 use super::{Pem, TlsError};
 
-/// Returns the cryptography provider. We do not install it as the process default, because that choice belongs to the
-/// program.
+/// We do not install the provider as the process default, because that choice belongs to the program.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// Trusted authorities and their revocation lists.
 #[derive(Clone)]
 pub(crate) struct Authorities {
     pub(crate) roots: RootCertStore,
@@ -72,22 +70,18 @@ pub(crate) fn key_pair(certificate: &Pem, key: &Pem) -> Result<CertifiedKey, Tls
     })
 }
 
-/// Returns a certificate's subject, in the form used in access control lists.
 pub(crate) fn subject(certificate: &CertificateDer<'_>) -> Option<String> {
     Certificate::read(certificate)?.subject()
 }
 
-/// Returns a certificate's URI, in the form used in access control lists.
 pub(crate) fn uri(certificate: &CertificateDer<'_>) -> Option<String> {
     Certificate::read(certificate)?.uri()
 }
 
-/// Returns the name that replaces a missing subject in access control lists.
 pub(crate) fn alternative_name(certificate: &CertificateDer<'_>) -> Option<String> {
     Certificate::read(certificate)?.alternative_name()
 }
 
-/// Parses at least one certificate.
 fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(&pem.text)
         .collect::<Result<_, _>>()

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::der::{OBJECT_IDENTIFIER, Reader, SEQUENCE, SET};
 
-/// Attributes with a keyword in RFC 2253 (section 2.3). We print all other attributes as numbers, like Java. So the
-/// names are the same as in access control lists made for ZooKeeper.
+/// Attributes with a keyword in RFC 2253 (section 2.3). Like Java, we print all other attributes as numbers, so that
+/// access control lists made for ZooKeeper match.
 const WORDS: [(&[u8], &str); 9] = [
     (&[0x55, 0x04, 0x03], "CN"),
     (&[0x55, 0x04, 0x06], "C"),
@@ -28,8 +28,8 @@ const WORDS: [(&[u8], &str); 9] = [
 const STRINGS: [u8; 6] = [0x0c, 0x13, 0x14, 0x16, 0x1b, 0x1e];
 
 /// Formats a DER-encoded name like Java's `X500Principal.getName()` (RFC 2253), which ZooKeeper's scheme `x509` uses.
-/// There is one difference. We print text that is not UTF-8 in hex. Java replaces the invalid bytes with U+FFFD, so
-/// different holders can get the same name.
+/// One difference: we print text that is not UTF-8 in hex. Java replaces the invalid bytes with U+FFFD, so different
+/// holders can get the same name.
 ///
 /// Returns `None` for malformed input.
 pub(super) fn text(name: &[u8]) -> Option<String> {
@@ -38,7 +38,7 @@ pub(super) fn text(name: &[u8]) -> Option<String> {
     while !reader.is_empty() {
         parts.push(relative(reader.expect(SET)?)?);
     }
-    // RFC 2253 puts the last part first, because it is the most specific one.
+    // RFC 2253 puts the most specific part first.
     parts.reverse();
     Some(parts.join(","))
 }
@@ -105,7 +105,7 @@ fn dotted(bytes: &[u8]) -> Option<String> {
             numbers.push(std::mem::take(&mut number));
         }
     }
-    // The first two numbers are encoded as one.
+    // The encoding combines the first two numbers into one.
     let both = *numbers.first()?;
     let first = (both / 40).min(2);
     let mut text = format!("{first}.{}", both - 40 * first);
@@ -122,7 +122,6 @@ mod tests {
 
     use super::*;
 
-    /// Java's output, created by `tests/tls/names.py` and `Names.java`.
     const JAVA: &str = include_str!("../../tests/tls/names.txt");
 
     fn bytes(hex: &str) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! [`Pem`]: unparsed text of certificates or a key.
+//! [`Pem`]: PEM text of certificates or a key.
 
 use std::fmt;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::TlsError;
 
-/// PEM text of certificates or a key, with a name for error messages. The text itself is never shown.
+/// PEM text with a name for error messages. No message shows the text itself.
 #[derive(Clone)]
 pub(crate) struct Pem {
     pub(crate) what: Arc<str>,
@@ -14,7 +14,6 @@ pub(crate) struct Pem {
 }
 
 impl Pem {
-    /// Wraps text from memory. `role` is the name of the text in error messages.
     pub(crate) fn given(role: &str, text: impl Into<Vec<u8>>) -> Self {
         Self {
             what: role.into(),

@@ -1,6 +1,6 @@
-//! Ticks of a [`Clock`]. One timer is shared by all waits that only need to be woken if they last long.
+//! Ticks of a [`Clock`]: one timer shared by all tasks that need to be woken only if their wait lasts long.
 //!
-//! Nearly all such waits end before the tick. Entering and leaving the list of waiters costs a third of setting and
+//! Nearly all such waits end before the tick. Joining and leaving the shared timer costs a third of setting and
 //! removing a timer.
 
 use std::future::Future;
@@ -20,10 +20,9 @@ const TICK: Duration = Duration::from_millis(250);
 #[derive(Default)]
 pub(super) struct Ticks {
     waiting: Slab<Waker>,
-    /// Number of ticks so far. Waiters registered under a lower count have been woken.
+    /// Number of ticks so far. All waiters registered under a lower count have been woken.
     count: u64,
     last: BootInstant,
-    /// True while the timer for the next tick runs.
     is_timed: bool,
 }
 
@@ -39,8 +38,8 @@ impl Clock {
         }
     }
 
-    /// Waits until `moment`, like [`sleep_until`](Self::sleep_until), but sets its timer only after the next tick. This
-    /// is cheaper for waits that are usually dropped before that tick. Cancel safe.
+    /// Waits until `moment`, but sets a timer only after the next tick. This is cheaper than
+    /// [`sleep_until`](Self::sleep_until) for waits that are usually dropped before that tick. Cancel safe.
     pub async fn sleep_by_ticks_until(&self, moment: BootInstant) {
         if moment.since(self.now()) > TICK {
             self.next_tick().await;
@@ -48,8 +47,8 @@ impl Clock {
         self.sleep_until(moment).await;
     }
 
-    /// Wakes `waker` at the clock's next tick, at most 250 ms from now. Dropping the returned place cancels this. This
-    /// is cheaper than [`next_tick`](Self::next_tick) in a separate task.
+    /// Wakes `waker` at the clock's next tick, at most 250 ms from now, unless the returned value is dropped before.
+    /// This is cheaper than [`next_tick`](Self::next_tick) in a separate task.
     pub fn wake_at_next_tick(&self, waker: Waker) -> TickPlace {
         TickPlace {
             clock: self.clone(),
@@ -71,12 +70,12 @@ impl Clock {
     }
 
     fn leave_ticks(&self, place: Place) {
-        // In a forked child, the lock may be held forever.
+        // In a forked child the lock may stay locked forever, because its owner may exist only in the parent.
         if fork::is_forked() {
             return;
         }
         let mut ticks = self.0.ticks.lock();
-        // If the tick has passed, the key may belong to another waiter in the new list.
+        // After the tick, the key may belong to another waiter in the new list.
         let waker = (place.count == ticks.count).then(|| ticks.waiting.remove(place.key));
         drop(ticks);
         drop(waker);
@@ -92,19 +91,18 @@ impl Clock {
             ticks.last = now;
             std::mem::take(&mut ticks.waiting)
         };
-        // Wake the tasks outside the lock, because wakers are user code and a woken task may wait for the next tick.
+        // Wake without the lock, because wakers are user code and a woken task may wait for the next tick.
         waiting.into_iter().for_each(|(_, waker)| wake(waker));
     }
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// Number of ticks at registration.
     count: u64,
     key: usize,
 }
 
-/// A registration for a clock's next tick. See [`Clock::wake_at_next_tick`].
+/// A registration for a clock's next tick, made by [`Clock::wake_at_next_tick`].
 #[derive(Debug)]
 #[must_use = "dropping it gives the place up"]
 pub struct TickPlace {
@@ -202,7 +200,6 @@ mod tests {
         assert_eq!(clock.0.ticks.lock().waiting.len(), 3);
         drop(waits.pop());
         assert_eq!(clock.0.ticks.lock().waiting.len(), 2);
-        // Waiters for the following tick may reuse the keys of these.
         clock.advance(TICK);
         let mut next = Box::pin(clock.next_tick());
         assert!(next.as_mut().poll(&mut context).is_pending());

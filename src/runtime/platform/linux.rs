@@ -17,7 +17,7 @@ pub(crate) fn awake_nanos() -> u64 {
 /// Returns milliseconds since the Unix epoch, at most one kernel tick (1 to 10 ms) old.
 #[inline]
 pub(crate) fn unix_ms() -> i64 {
-    // Every enqueue reads the date, and reading the coarse clock takes a quarter of the time of the exact clock.
+    // Every enqueue reads the date. The coarse clock takes a quarter of the time of the exact clock.
     let now = clock_gettime(ClockId::RealtimeCoarse);
     now.tv_sec * 1_000 + now.tv_nsec / 1_000_000
 }
@@ -27,13 +27,10 @@ fn nanos(time: Timespec) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Gives the calling thread the lowest priority (nice value 19).
-///
-/// # Errors
-/// The system may refuse, for example in a sandbox.
+/// Gives the calling thread the lowest priority (nice value 19). The system may refuse this, for example in a sandbox.
 pub(crate) fn lower_thread_priority() -> std::io::Result<()> {
-    // Linux applies a nice value to one thread, although POSIX demands the whole process (setpriority(2), "C
-    // library/kernel differences"). With the thread id, other threads keep their priority.
+    // POSIX applies a nice value to the whole process, but Linux applies it to one thread (setpriority(2), "C
+    // library/kernel differences"). So only the calling thread loses priority.
     let thread = rustix::thread::gettid();
     Ok(rustix::process::setpriority_process(Some(thread), 19)?)
 }

@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Returns nanoseconds since boot, including suspended time, with microsecond resolution.
+/// Returns nanoseconds since boot, including suspended time.
 ///
 /// Unlike on Linux, `CLOCK_MONOTONIC` "will continue to increment while the system is asleep" (clock_gettime(3)).
 #[inline]
@@ -29,10 +29,8 @@ pub(crate) fn unix_ms() -> i64 {
     date.map_or(0, |date| date.as_millis() as i64)
 }
 
-/// Does nothing, so the thread keeps its priority.
-///
-/// `PRIO_DARWIN_THREAD` and quality-of-service classes have no safe interface, and this crate forbids unsafe code.
-/// POSIX's `setpriority` would slow down the whole process.
+/// Does nothing. `PRIO_DARWIN_THREAD` and quality-of-service classes have no safe interface, and POSIX's `setpriority`
+/// would slow down the whole process.
 pub(crate) fn lower_thread_priority() -> std::io::Result<()> {
     Ok(())
 }

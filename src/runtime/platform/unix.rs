@@ -8,18 +8,15 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-/// Only the owner may read the files. The store's own access lists decide which clients may read the data, so other
-/// users must not read the data from the files.
+/// Only the owner may read the files, because other users could read data there that the store's access lists hide.
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 const FOR_OTHERS: u32 = 0o077;
 
-/// Restricts a file created with these options to its owner, under any umask.
 pub(crate) fn for_the_owner(options: &mut OpenOptions) {
     options.mode(FILE_MODE);
 }
 
-/// Removes other users' access to an existing file.
 pub(crate) fn narrow_to_the_owner(file: &File) -> io::Result<()> {
     if file.metadata()?.mode() & FOR_OTHERS != 0 {
         file.set_permissions(Permissions::from_mode(FILE_MODE))?;
@@ -27,7 +24,7 @@ pub(crate) fn narrow_to_the_owner(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Creates a folder and its missing parents for the owner only, under any umask. An existing folder keeps its mode.
+/// Creates a folder and its missing parents for the owner only. An existing folder keeps its mode.
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)
@@ -35,7 +32,6 @@ pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
         .create(path)
 }
 
-/// Returns a file's device and inode numbers.
 pub(crate) fn device_and_inode(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
@@ -48,9 +44,8 @@ pub(crate) fn write_all_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()>
     file.write_all_at(bytes, at)
 }
 
-/// Returns true if a process with this number exists.
 pub(crate) fn is_alive(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    // On any other error, the process exists. For example, we may not signal another user's process.
+    // Other errors mean that the process exists. For example, we may not signal another user's process.
     pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }

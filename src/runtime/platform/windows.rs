@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime};
 /// Returns nanoseconds since the first call, including suspended time.
 ///
 /// [`Instant`] is `QueryPerformanceCounter` here, which counts "the time when the machine was in a sleep state such as
-/// standby, hibernate, or connected standby" (Microsoft's documentation of the function).
+/// standby, hibernate, or connected standby" (Microsoft's documentation).
 #[inline]
 pub(crate) fn boot_nanos() -> u64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -19,8 +19,7 @@ pub(crate) fn boot_nanos() -> u64 {
 /// Returns [`boot_nanos`], including suspended time.
 ///
 /// The clock that excludes suspended time (`QueryUnbiasedInterruptTime`) has no safe interface. A store therefore
-/// mistakes a suspension of the machine for a stall of the process and expires sessions later, which is always
-/// safe.
+/// mistakes a suspension of the machine for a stall of the process and expires sessions later. This is always safe.
 #[inline]
 pub(crate) fn awake_nanos() -> u64 {
     boot_nanos()

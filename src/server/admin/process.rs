@@ -9,7 +9,7 @@ use rustix::process::{Resource, getrlimit};
 
 /// Returns the number of open files, including sockets, or 0 if the system does not report it.
 pub(in crate::server) fn open_files() -> u64 {
-    // Subtract one, because listing the directory opens a file too.
+    // Listing the directory opens one more file.
     let open = fs::read_dir("/proc/self/fd").map_or(0, |files| files.count().saturating_sub(1));
     open as u64
 }
@@ -18,7 +18,6 @@ pub(in crate::server) fn max_open_files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Returns the executable's modification time in milliseconds since the epoch, or 0 if unknown.
 pub(super) fn built_ms() -> i64 {
     let file = std::env::current_exe().and_then(fs::metadata);
     let modified = file.and_then(|file| file.modified()).ok();
@@ -33,7 +32,6 @@ pub(in crate::server) fn resident_bytes() -> u64 {
     kib.unwrap_or(0) << 10
 }
 
-/// Returns the age of this process, or `None` if the system does not report it.
 #[cfg(feature = "metrics")]
 pub(in crate::server) fn age() -> Option<std::time::Duration> {
     let ticks = crate::runtime::process::own_start_time()?;
@@ -41,7 +39,7 @@ pub(in crate::server) fn age() -> Option<std::time::Duration> {
 
     let per_second = rustix::param::clock_ticks_per_second();
     let started = Duration::from_secs_f64(ticks as f64 / per_second as f64);
-    // Both times start at the boot of the machine and include the time for which it was suspended.
+    // Both times start at boot and include suspended time.
     Some(Duration::from_nanos(crate::runtime::platform::boot_nanos()).saturating_sub(started))
 }
 
@@ -49,14 +47,13 @@ pub(in crate::server) fn age() -> Option<std::time::Duration> {
 pub(in crate::server) struct FolderFiles {
     pub(in crate::server) bytes: u64,
     pub(in crate::server) snapshots: u64,
-    /// Modification time of the newest snapshot.
     pub(in crate::server) newest_snapshot: Option<SystemTime>,
 }
 
 pub(in crate::server) fn folder_files(folder: &Path) -> FolderFiles {
     let mut found = FolderFiles::default();
     for file in fs::read_dir(folder).into_iter().flatten().flatten() {
-        // Skip a file that was removed after it was listed.
+        // The file was removed after it was listed.
         let Ok(metadata) = file.metadata() else {
             continue;
         };
@@ -72,7 +69,7 @@ pub(in crate::server) fn folder_files(folder: &Path) -> FolderFiles {
     found
 }
 
-/// Returns true for the name of a complete snapshot, such as `snapshot-1a1fefd000000047`.
+/// A complete snapshot has a name such as `snapshot-1a1fefd000000047`.
 fn is_snapshot(name: &OsStr) -> bool {
     let number = name
         .to_str()

@@ -1,7 +1,7 @@
-//! [`Texts`]: composes the four-letter words' texts from the state of the store, the connection table and the process.
+//! [`Texts`]: composes the texts of the four-letter words.
 //!
-//! The numbers of sessions, ephemeral znodes and watches include in-process sessions. The number of connections
-//! includes only connections that the server has accepted.
+//! The numbers of sessions, ephemeral znodes and watches include in-process sessions, but the number of connections
+//! does not.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -48,7 +48,7 @@ impl Texts {
         self.sources.store.is_at_work()
     }
 
-    /// Returns the text of a word. May take long, so do not call it on a thread of the runtime.
+    /// Returns the text of a word. May block, so do not call it on a thread of the runtime.
     pub(super) fn of(&self, word: Word) -> String {
         match word {
             Word::Srvr => srvr(&self.figures()),
@@ -70,7 +70,7 @@ impl Texts {
                 self.sources.table.reset_server();
                 SERVER_RESET.to_owned()
             }
-            // `Admin` answers these itself.
+            // `Admin` answers `ruok` and `isro` itself.
             Word::Ruok | Word::Isro => String::new(),
         }
     }
@@ -92,7 +92,7 @@ impl Texts {
 
     fn connections(&self, text: impl FnOnce(&[Connection]) -> String) -> String {
         let mut entries = self.sources.table.each();
-        // Truncate a long list instead of refusing to answer, because the first entries are useful.
+        // Truncate a long list instead of refusing it, because the first entries are useful.
         let is_whole = entries.len() <= LIST_LIMIT.entries;
         entries.truncate(LIST_LIMIT.entries);
         let connections: Vec<_> = entries.iter().map(|entry| connection(entry)).collect();
@@ -213,8 +213,8 @@ impl Texts {
     }
 }
 
-/// Returns more figures for `mntr`: other figures of ZooKeeper that have the same meaning here, and Lockkeeper's own.
-/// All names start with `zk_`, because some monitors stop reading at a line that does not start like this.
+/// Returns further figures for `mntr`: ZooKeeper's figures that have the same meaning here, and Lockkeeper's own. All
+/// names start with `zk_`, because some monitors stop reading at a line without this prefix.
 fn more(stats: &Stats) -> Vec<(&'static str, Value)> {
     let counted = |what| stats.counted(what);
     let full = counted(Count::RefusedConnections);

@@ -1,4 +1,4 @@
-//! [`CloseReason`]: why a connection ended, and the log lines that matter to an operator.
+//! [`CloseReason`]: the reasons for which a connection ends, and their log lines.
 
 use crate::engine::Ending;
 use crate::model::types::SessionId;
@@ -10,7 +10,6 @@ use crate::server::protocol::ProtocolViolation;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in crate::server) enum CloseReason {
-    /// The client has disconnected or closed its session.
     #[error("the client has left")]
     Client,
     #[error("{0}")]
@@ -26,7 +25,7 @@ pub(in crate::server) enum CloseReason {
     Disconnected,
     #[error("an identity of the client was removed")]
     IdentityRemoved,
-    /// The client has not proved an identity in time, or its connection was evicted for a newer one before that.
+    /// The client has not proved an identity in time, or a newer connection has evicted this one before.
     #[error("the client has proved no identity in time")]
     Unproven,
 }

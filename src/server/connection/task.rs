@@ -1,4 +1,4 @@
-//! [`ConnectionTask`]: runs the four steps of a connection that has a session. `connection.rs` describes the steps.
+//! [`ConnectionTask`]: runs the four steps that `connection.rs` describes.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -24,10 +24,9 @@ use crate::server::turn::Turn;
 use crate::server::unfinished::Share;
 use crate::server::{AuditEvent, Shared};
 
-/// Size of a read, in bytes. The buffer is on the stack, so thousands of idle connections need no read buffers.
+/// Size of a read, in bytes. The buffer is on the stack, so idle connections need no read buffers.
 const READ_BYTES: usize = 16 << 10;
 
-/// Serves a connection that has a session. Completes with the reason for closing it.
 pub(super) struct ConnectionTask<'a, S> {
     stream: S,
     shared: &'a Shared,
@@ -35,8 +34,8 @@ pub(super) struct ConnectionTask<'a, S> {
     connection: Connection,
     protocol: ProtocolState,
     messages: VecDeque<Message>,
-    /// Set while the next message waits for the log. Contains the zxid that the message reveals, and a future that
-    /// completes when the log has this zxid.
+    /// Set while the next message waits for the log: the zxid that the message reveals, and a future that completes
+    /// when the log has this zxid.
     blocked: Option<(Zxid, BoxFuture<Result<()>>)>,
     needs_flush: bool,
     next_turn: NextTurn,
@@ -46,21 +45,17 @@ pub(super) struct ConnectionTask<'a, S> {
     /// True once the server shuts down. We then read no more bytes, and close the connection when all requests are
     /// answered.
     is_draining: bool,
-    /// True once the client has stopped sending, or reading has failed.
     is_read_closed: bool,
-    /// True once a write has failed. We still execute the requests that the client has sent, because an exiting process
-    /// may release its locks with them (invariant 7).
+    /// True once a write has failed. We still execute the requests that have arrived, because an exiting process may
+    /// release its locks with them (invariant 7).
     has_write_failed: bool,
-    /// Number of unsent bytes that we last reported to the outbox. `None` if we have taken out messages after that
-    /// report. The outbox counts these messages until the next report.
+    /// Number of unsent bytes in our last report to the outbox. `None` if we have taken messages out of the outbox
+    /// since that report.
     held_bytes: Option<usize>,
     unfinished: Share<'a>,
     penalty: Option<BoxFuture<()>>,
     pub(super) process: Option<Box<ProcessWatch>>,
-    /// True once the client's process has exited. We execute the requests that it has sent, and then end its session.
     has_process_exited: bool,
-    /// Time limit for proving an identity. `None` once the client has proved an identity, or if the server requires no
-    /// proof.
     proof_deadline: Option<Pin<Box<Sleep>>>,
 }
 
@@ -105,7 +100,6 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         deadline.is_some_and(|deadline| deadline.as_mut().poll(context).is_ready())
     }
 
-    /// Reads once, if the protocol has room for more bytes. Ready if bytes or the end of the stream have arrived.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<()> {
         // No waker is needed here, because the steps that will make room have registered it.
         if self.is_draining || self.is_read_closed || !self.protocol.has_room() {
@@ -121,15 +115,14 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         Poll::Ready(())
     }
 
-    /// Parses the requests that have arrived, and submits them to the store. Returns the number of submitted requests.
     fn submit_requests(
         &mut self,
         context: &mut Context<'_>,
         turn: &mut Turn,
     ) -> Result<usize, CloseReason> {
         let clock = self.shared.clock();
-        // Parse no further requests while earlier ones are not submitted, because requests are executed in order of
-        // arrival (rule 25). So no more parsed requests are in memory than fit into one turn.
+        // Requests are executed in order of arrival, so parse no further requests while parsed ones wait for
+        // submission. This also limits the memory of parsed requests to one turn's requests.
         if self.protocol.asks().is_empty() {
             let parsed = self.protocol.parse_requests(clock.now(), turn);
             parsed.map_err(CloseReason::ProtocolViolation)?;
@@ -141,8 +134,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                 self.begin_penalty();
             }
         }
-        // A failed proof is the last request that is parsed. Do not submit the parsed requests before the penalty's
-        // delay is over, so that the answer to the proof cannot leave earlier by any path.
+        // The parser stops at a failed proof. Submit nothing before the penalty is over, so that the answer to the
+        // proof cannot leave earlier by any path.
         if self.penalty.is_some() {
             return Ok(0);
         }
@@ -151,8 +144,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             return Ok(0);
         }
         let mut count = 0;
-        // While the log has no room, we submit no requests and read no more bytes, so the client waits instead of
-        // getting an error. If `submit` finds no room, call `poll_room` once more, so that it registers the waker.
+        // While the log has no room, we submit no requests and read no bytes, so the client waits instead of getting an
+        // error. After `submit` finds no room, `poll_room` runs once more to register the waker.
         while self.connection.poll_room(context).is_ready() {
             count += self.connection.submit(asks);
             if !self.connection.waits_for_room() {
@@ -201,8 +194,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Holds back all pending answers, including the answer to a failed proof. The delay makes guessing slow, and
-    /// affects only this connection.
+    /// Holds back all pending answers, including the answer to a failed proof. The delay makes guessing slow.
     fn begin_penalty(&mut self) {
         let (address, now) = (self.guard.address(), self.shared.clock().now());
         if let Some(suppressed) = self.shared.table.log_throttle.failed_proof.allow(now) {
@@ -211,8 +203,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         self.penalty = Some(Box::pin(self.shared.penalty(address)));
     }
 
-    /// Ready when no answers are held back. Until then it discards the bytes that arrive, because no request may follow
-    /// a failed proof. Returns an error if the client disconnects.
+    /// Ready when the penalty is over. Until then, discards the bytes that arrive, because no request may follow a
+    /// failed proof.
     fn poll_penalty(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CloseReason>> {
         let Some(penalty) = &mut self.penalty else {
             return Poll::Ready(Ok(()));
@@ -231,9 +223,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Shuts down both directions of the socket when the client's process has exited. We still read the bytes that the
-    /// process has sent. A child process that inherited the socket can no longer send requests, so it cannot keep the
-    /// session alive.
+    /// Shuts down both directions of the socket when the client's process has exited, so that a child process that
+    /// inherited the socket cannot keep the session alive. We still read the bytes that have arrived.
     fn poll_process(&mut self, context: &mut Context<'_>) {
         let watch = self.process.as_ref();
         if !watch.is_some_and(|watch| watch.poll_exit(context).is_ready()) {
@@ -246,8 +237,6 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Called when the connection ends. Ends the session if the client's process has exited. Otherwise leaves the
-    /// session in the store, and keeps watching the process if it is watched.
     fn leave_session(&mut self) {
         if self.has_process_exited {
             self.connection.end_exited();
@@ -258,13 +247,10 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Encodes the messages that may be sent now. Ready if it has encoded any.
     fn poll_encode(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, CloseReason>> {
-        // Register the waker before looking into the outbox. Otherwise a message that arrives in between would not wake
-        // this task.
+        // Register the waker before looking into the outbox, so that a message that arrives in between wakes this task.
         self.connection.outbox().register(context.waker());
-        // If the session has expired or moved to another connection, this connection sends no more answers (rules 11
-        // and 12).
+        // After its session has expired or moved to another connection, this connection must send no more answers.
         if let Some(ending) = self.connection.outbox().is_cut() {
             return Poll::Ready(Err(CloseReason::Session(ending)));
         }
@@ -289,7 +275,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                 Taken::Some => {}
                 Taken::Nothing => break,
                 Taken::Held(bound) => {
-                    // All later messages must wait behind this one, because a session sees changes in one order
+                    // All later messages wait behind this message, because a session sees changes in one order
                     // (invariant 13).
                     if poll_durable(&mut self.blocked, &self.connection, bound, context)? {
                         continue;
@@ -307,7 +293,6 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Writes encoded bytes, or flushes. Ready if either made progress.
     fn poll_write(&mut self, context: &mut Context<'_>, turn: &mut Turn) -> Poll<()> {
         let bytes = self.protocol.outgoing();
         if !bytes.is_empty() && !self.has_write_failed {
@@ -327,8 +312,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             self.needs_flush = false;
             return Poll::Ready(());
         }
-        // The client receives no more answers. Discard them to make room for the answers to the requests that are still
-        // executed.
+        // The client receives no more answers. Discard them to make room, because we still execute the remaining
+        // requests.
         if self.has_write_failed && !self.protocol.outgoing().is_empty() {
             self.protocol.drop_outgoing();
             return Poll::Ready(());
@@ -336,7 +321,6 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         Poll::Pending
     }
 
-    /// Checks whether the server wants the connection closed. Returns the reason if it must close immediately.
     fn poll_close_request(&mut self, context: &mut Context<'_>) -> Option<CloseReason> {
         let asked = pin!(self.guard.close_requested());
         match asked.poll(context) {
@@ -347,20 +331,18 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             Poll::Ready(CloseRequest::Evicted) if !self.protocol.is_admitted() => {
                 return Some(CloseReason::Unproven);
             }
-            // The connection was admitted after its eviction was requested, so it must not be evicted any more.
+            // The connection was admitted after the request to evict it, so ignore the request.
             Poll::Ready(CloseRequest::Evicted) | Poll::Pending => {}
         }
         None
     }
 
-    /// Takes each of the four steps once. Returns true if one of them made progress, or if the caller must call this
-    /// again for another reason.
+    /// Runs each step (read, submit, encode, write) once. Returns true if the caller must call this again.
     ///
     /// We read first, so that requests that have just arrived are answered in the same turn and in one write. If these
     /// requests fired events, the turn ends before we answer them. The next holder of a lock waits for its event, while
     /// the former holder needs no fast answer.
     fn advance(&mut self, context: &mut Context<'_>, turn: &mut Turn) -> Result<bool, CloseReason> {
-        // The requests of a user who was removed must not be executed.
         if !self.protocol.renew(&self.shared.access) {
             self.record_removed_identity();
             return Err(CloseReason::IdentityRemoved);
@@ -385,8 +367,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             return Err(CloseReason::Client);
         }
         let has_more = self.protocol.has_more();
-        // At a shutdown, answer every request that has arrived before closing. Otherwise the client would not know
-        // whether its request was executed.
+        // At a shutdown, answer every request that has arrived. Otherwise the client would not know whether its request
+        // was executed.
         if self.is_draining
             && !has_more
             && self.protocol.asks().is_empty()
@@ -394,15 +376,14 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         {
             return Err(CloseReason::Shutdown);
         }
-        // Run again after an answers-only turn, because `poll_read` has not run and has registered no waker.
+        // If this call has only sent answers, run again, because `poll_read` has registered no waker.
         Ok(answers_only || has_read || count > 0 || has_encoded || has_sent || has_more)
     }
 
-    /// Returns true if the client has disconnected and all its requests have been executed. `is_drained` is true if a
-    /// read just now found nothing.
+    /// `is_drained` is true if the last read found no bytes.
     fn is_client_gone(&self, is_drained: bool) -> bool {
-        // Even if writing has failed, read until no bytes are left. The last requests of a process that exits may
-        // delete its locks.
+        // Even if writing has failed, read until no bytes are left. The last requests of an exiting process may delete
+        // its locks.
         let is_over = match self.has_write_failed {
             true => is_drained,
             false => self.is_read_closed && self.protocol.is_idle(),
@@ -410,8 +391,6 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         is_over && self.protocol.is_caught_up()
     }
 
-    /// Repeats the steps until none makes progress or the turn is over. Returns the reason if the connection must
-    /// close.
     fn poll_turn(&mut self, context: &mut Context<'_>) -> Option<CloseReason> {
         let permit = match self.poll_next_turn(context) {
             Poll::Ready(permit) => permit,
@@ -426,13 +405,12 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             }
             match self.advance(context, &mut turn) {
                 Ok(true) if self.yields_to_events => {
-                    // `yield_turn` is not needed here, because this task only has to run after the tasks that were
-                    // woken.
+                    // `yield_turn` is not needed, because this task only has to run after the tasks that were woken.
                     context.waker().wake_by_ref();
                     return None;
                 }
                 Ok(true) => {}
-                // A penalty has just started. Poll it in the next iteration, so that it wakes the task when it ends.
+                // A penalty has just started. The next iteration polls it, so that its end wakes the task.
                 Ok(false) if self.penalty.is_some() => {}
                 Ok(false) => {
                     self.shared.turn_length.served_all(&turn);
@@ -441,8 +419,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                 }
                 Err(close) => return Some(close),
             }
-            // Requests are left over if there is no room for their answers or if they are too much work for one turn.
-            // Let other connections run before continuing, so that no client can stall them (invariant 15).
+            // Requests are left over if they exceed one turn's work or if there is no room for their answers. Let other
+            // connections run first, so that no client can stall them (invariant 15).
             if turn.is_over() || !self.protocol.asks().is_empty() {
                 drop(permit);
                 self.shared.turn_length.spend();
@@ -456,7 +434,6 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Ready when the next turn may start. Returns a permit if the last turn ended with work left over.
     fn poll_next_turn(&mut self, context: &mut Context<'_>) -> Poll<Option<OwnedSemaphorePermit>> {
         match std::mem::replace(&mut self.next_turn, NextTurn::Free) {
             NextTurn::Free => Poll::Ready(None),
@@ -474,21 +451,19 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Before the store expires a session, it asks the connection for signs of life. If it has asked and no bytes of
-    /// the client are unread, this ends the session. A session must not expire while requests of its client wait in the
-    /// server's socket (rule 14).
+    /// Ends the session if the store has asked for signs of life and the client has sent none. A session must not
+    /// expire while requests of its client wait unread in the server's socket.
     ///
-    /// Call this only after a turn without progress. All requests that were read have then been submitted and have
-    /// touched the session.
+    /// Call this only after a turn without progress. All requests that were read have then touched the session.
     fn report_silence(&self) {
         if !self.connection.outbox().is_asked_for_signs() {
             return;
         }
         let is_unread = match self.protocol.has_room() {
             true => self.stream.is_readable(),
-            // We do not read at the moment, so the socket may contain unread bytes. If answers wait for the log, the
-            // server is the cause, and the session must not expire. Otherwise the client is silent. Requests that wait
-            // for room in the log need no check, because they have touched the session already.
+            // We do not read at the moment. If answers wait for the log, the server is the cause, so the session must
+            // not expire. Otherwise the client is silent. Requests that wait for room in the log have already touched
+            // the session.
             false => self.blocked.is_some(),
         };
         if !is_unread {
@@ -504,8 +479,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                 tracing::warn!(%address, bytes, limit, suppressed, "reply too large");
             }
         }
-        // The outbox counts the messages that we have taken out until this report, so the sum over all clients misses
-        // none of them. Report only a changed number, because a report takes the outbox's lock.
+        // Report the bytes that we hold, so that the sum over all clients includes them. Report only a changed number,
+        // because a report takes the outbox's lock.
         let blocked = self.protocol.held_bytes();
         if self.held_bytes.replace(blocked) != Some(blocked) {
             self.connection.outbox().set_beside(blocked);
@@ -517,31 +492,26 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
 
 enum NextTurn {
     Free,
-    /// The last turn ended with work left over. The next turn waits for a permit. The connection whose turn ended first
-    /// gets a permit first.
+    /// The next turn waits for a permit, because the last turn left work over. Permits are granted in order.
     Queued(BoxFuture<OwnedSemaphorePermit>),
-    /// The next turn has its permit, and starts after the other ready tasks have run.
     Permitted(OwnedSemaphorePermit),
 }
 
-/// Schedules the current task behind all ready tasks. It runs after the runtime has polled its sockets.
+/// Schedules the current task behind all ready tasks and the next poll of the runtime's sockets.
 ///
 /// `wake_by_ref` is not enough, because tokio polls a task that wakes itself about sixty times before it polls the
 /// sockets.
 fn yield_turn(context: &mut Context<'_>) {
-    // The first poll hands the waker to the runtime. After that the future is no longer needed.
     let _ = pin!(tokio::task::yield_now()).poll(context);
 }
 
-/// Returns true if a message that reveals `bound` may be sent now. Otherwise registers the task's waker.
 fn poll_durable(
     blocked: &mut Option<(Zxid, BoxFuture<Result<()>>)>,
     connection: &Connection,
     bound: Zxid,
     context: &mut Context<'_>,
 ) -> Result<bool, CloseReason> {
-    // Keep the future between polls. If each poll created a new future, this task would always be at the end of the
-    // queue of tasks that wait for the log.
+    // Keep the future between polls, because a new future would wait at the end of the log's queue.
     let is_new = blocked.as_ref().is_none_or(|(to, _)| *to != bound);
     if is_new {
         *blocked = Some((bound, connection.passage(bound)));
@@ -570,13 +540,11 @@ impl<S: Transport> Future for ConnectionTask<'_, S> {
             None => this.poll_turn(context),
             close => close,
         };
-        // Check the deadline after the turn, so that a proof that arrived in time is accepted even if this task was
-        // polled late.
+        // Check the deadline after the turn, so that a proof that arrived in time counts even if this task runs late.
         let close = match close {
             None if this.poll_proof_deadline(context) => Some(CloseReason::Unproven),
             close => close,
         };
-        // Update the statistics before the task completes, so that the figures of the last turn are not lost.
         this.update_statistics();
         match close {
             None => Poll::Pending,

@@ -12,16 +12,16 @@ use crate::server::peer::{Network, PeerAddress};
 #[derive(Debug, Default)]
 pub(super) struct HalfOpen {
     by_network: HashMap<Network, BTreeSet<Arrival>>,
-    /// The networks that have half-open connections. The last network has the most of them. Among networks with equally
-    /// many, the last one has the oldest connection.
+    /// The last network has the most connections. Among networks with equally many, the last one has the oldest
+    /// connection.
     ranks: BTreeSet<Rank>,
     count: usize,
 }
 
-/// Number of a connection's arrival, and its slot.
+/// Arrival number and slot of a connection.
 type Arrival = (u64, usize);
 
-/// Number of a network's connections, arrival number of the oldest of them, and the network.
+/// Number of a network's connections, arrival number of the oldest one, and the network.
 type Rank = (usize, Reverse<u64>, Network);
 
 impl HalfOpen {
@@ -35,14 +35,13 @@ impl HalfOpen {
         });
     }
 
-    /// Removes a connection. Does nothing if an eviction has removed it already.
+    /// Removes a connection, unless an eviction has removed it already.
     pub(super) fn remove(&mut self, address: PeerAddress, arrival: u64, slot: usize) {
         self.change(address.network(), |connections| {
             connections.remove(&(arrival, slot));
         });
     }
 
-    /// Removes the oldest connection of the network that has the most connections. Returns the connection's slot.
     pub(super) fn pop(&mut self) -> Option<usize> {
         let (.., network) = *self.ranks.last()?;
         let mut victim = None;
@@ -52,11 +51,10 @@ impl HalfOpen {
 
     fn change(&mut self, network: Network, change: impl FnOnce(&mut BTreeSet<Arrival>)) {
         let connections = self.by_network.entry(network).or_default();
-        // The rank is the key of an ordered set, so it must be removed and inserted again.
         let (before, former) = (connections.len(), rank(network, connections));
         change(connections);
         let (after, rank) = (connections.len(), rank(network, connections));
-        // An attacker may use any number of networks, so keep no entry for a network without connections.
+        // Keep no entry for an empty network, because an attacker may use any number of networks.
         if after == 0 {
             self.by_network.remove(&network);
         }

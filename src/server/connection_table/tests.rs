@@ -96,7 +96,6 @@ fn the_oldest_without_a_session_goes_when_another_comes() {
         (older.close_request(), served.close_request()),
         (None, None)
     );
-    // The evicted connection still counts as a connection until it is closed.
     assert_eq!((table.connections(), table.half_open()), (4, 2));
     drop(oldest);
     assert_eq!((table.connections(), table.half_open()), (3, 2));
@@ -239,7 +238,6 @@ fn the_sum_keeps_what_went_over_connections_that_are_gone() {
     drop(gone);
     let sum = table.traffic();
     assert_eq!((sum.received, sum.sent), (9, 6));
-    // Requests that a closed connection never answered are not outstanding.
     assert_eq!(sum.outstanding, 1);
     assert_eq!((sum.latency.count, sum.latency.total_ns), (6, 33_000_000));
     let bounds = (sum.latency.min_ns, sum.latency.max_ns);
@@ -290,7 +288,6 @@ fn the_statistics_of_a_connection_and_of_the_server_are_reset_apart() {
     );
 }
 
-/// Connections that are never admitted, and close when the table asks them to.
 #[derive(Default)]
 struct Flood(Vec<ConnectionGuard>);
 
@@ -301,14 +298,13 @@ impl Flood {
     }
 }
 
-/// Returns an address of one machine, which can use any number of addresses in its IPv6 network.
 fn of_one_network(host: u64) -> SocketAddr {
     let ip = (0x2001_0db8_u128 << 96) | u128::from(host);
     (std::net::Ipv6Addr::from_bits(ip), 1).into()
 }
 
-/// Two machines open 5,000 connections a second each, and so fill the table within 103 ms. Every 10 ms one of 100
-/// honest clients connects, and is admitted 150 ms later.
+/// Two machines open 5,000 connections a second each. Every 10 ms one of 100 honest clients connects, and is admitted
+/// 150 ms later.
 #[test]
 fn two_machines_push_out_no_honest_handshake() {
     const ROUND_TRIP_MS: u64 = 150;

@@ -1,8 +1,7 @@
 //! Entry point of the fuzzer `conversation`: several clients talk to one server, in virtual time.
 //!
-//! The first byte chooses the limits and the size of pieces, and every six bytes after it are a [`Step`], so every
-//! input is a conversation. [`Dialogue`] checks each connection. At the end the store is checked as a whole, before and
-//! after its clients leave.
+//! The first byte chooses the limits and the size of pieces. Every six bytes after it are a [`Step`], so every input is
+//! a conversation. [`Dialogue`] checks each connection.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -31,14 +30,12 @@ use crate::wire::{
 
 const STEP_BYTES: usize = 6;
 
-/// Limit of steps. A longer conversation finds nothing more.
 const MAX_STEPS: usize = 512;
 
 const CLIENTS: usize = 3;
 
 const MAX_LINES: usize = 16;
 
-/// A step of the conversation. The first byte has the action and its client, the other five have details.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step([u8; STEP_BYTES]);
 
@@ -49,7 +46,6 @@ pub(super) enum Action {
     Cut,
     Close,
     Reset,
-    /// Stops or resumes reading.
     Stall,
     Time,
     /// Sends bytes of the input, framed or not.
@@ -158,7 +154,6 @@ struct World {
     replies: usize,
 }
 
-/// Plays a conversation. Returns true if any request in it was answered.
 pub(crate) fn conversation(bytes: &[u8]) -> bool {
     let Some((options, rest)) = bytes.split_first() else {
         return false;
@@ -172,7 +167,6 @@ pub(crate) fn conversation(bytes: &[u8]) -> bool {
     world.finish()
 }
 
-/// Flags of the first byte.
 pub(super) const TIGHT: u8 = 1;
 pub(super) const REQUIRES_AUTH: u8 = 2;
 
@@ -196,7 +190,7 @@ impl World {
                 .max_unfinished_bytes(40_000);
         }
         let of_server = of_server.require_auth(flags & REQUIRES_AUTH != 0);
-        // Refuse all four-letter words. A blocking thread would answer them at an unpredictable time.
+        // Refuse all four-letter words, because a blocking thread would answer them at an unpredictable time.
         let of_server = of_server.four_letter_words_from("10.0.0.0/8");
         let of_server = of_server.expect("a network");
         let store = Store::memory_with(of_store.clock(clock.clone()));
@@ -249,7 +243,6 @@ impl World {
         }
     }
 
-    /// Opens a connection for the client, unless the limit is reached.
     fn open(&mut self, client: usize) {
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
         let guard = match self.shared.table.enter(address) {
@@ -280,10 +273,8 @@ impl World {
         let new = (0, vec![0; PASSWORD_BYTES]);
         let (session, password) = match kind % 8 {
             0 | 1 => new,
-            // The wrong password, of this length or another.
             2 => (*session, vec![7; PASSWORD_BYTES]),
             3 => (*session, password.get(..3).unwrap_or_default().to_vec()),
-            // A session that never existed.
             4 => (0x17, password.clone()),
             _ => (*session, password.clone()),
         };
@@ -335,7 +326,6 @@ impl World {
         let raw = input.bytes(usize::from(step.0[1] % 64));
         let mut bytes = Vec::new();
         match step.0[2] % 4 {
-            // A frame, usually of a known operation.
             0 => put_frame(&mut bytes, |to| to.extend_from_slice(raw)),
             1 | 2 => put_frame(&mut bytes, |to| {
                 let mut request = Vec::new();
@@ -382,9 +372,7 @@ impl World {
         assert!(polled.is_ready(), "a store in memory waits for nothing");
     }
 
-    /// Polls all woken tasks until none is left.
     fn run(&mut self) {
-        // This limit is far higher than the number of rounds that any conversation of this length needs.
         for _ in 0..100_000 {
             let mut has_run = false;
             for index in 0..self.lines.len() {
@@ -426,7 +414,6 @@ impl World {
             client.session = granted.session;
             client.password = granted.password;
         }
-        // A client closes its end of the connection once the server has closed its own.
         if line.pipe.is_shut() {
             line.pipe.close();
             line.woken.0.store(true, SeqCst);

@@ -1,4 +1,4 @@
-//! [`Dialogue`]: the two directions of one connection as its client sees them, and the checks of their order.
+//! [`Dialogue`]: one connection as its client sees it, and the checks of its order.
 //!
 //! The dialogue parses the client's bytes like the server does, so it knows which replies are due, even for malformed
 //! bytes.
@@ -17,42 +17,31 @@ pub(super) struct Dialogue {
     sent: Frames,
     told: Frames,
     phase: Phase,
-    /// Version that the server must answer.
     version: i32,
     pending: VecDeque<Pending>,
-    /// True once the server must close the connection, and may ignore further bytes.
+    /// True once the server must close the connection.
     is_over: bool,
-    /// Zxids of the last reply and of the last event.
     replied: i64,
     fired: i64,
-    /// Numbers of the watches on predecessors that replies have armed.
     armed: BTreeSet<i64>,
-    /// Paths where replies have armed watches.
     watched: BTreeSet<String>,
-    /// Paths whose descendants are watched as well.
     recursive: BTreeSet<String>,
-    /// Number of replies, without the handshake.
     pub(super) replies: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// No whole handshake was sent.
     New,
-    /// The handshake is not answered yet.
     Asked,
     Open,
-    /// The client has no session, because it sent a four-letter word or its session was refused.
     Closed,
-    /// A request has the xid of events, so its reply cannot be distinguished from an event.
+    /// A request has used the xid of events, so its reply cannot be distinguished from an event.
     Ambiguous,
 }
 
 struct Pending {
     xid: i32,
-    /// The operation, or the error code of the reply if the request cannot be parsed.
     due: Result<Op, Code>,
-    /// Paths where the request arms watches, each with true if the watch includes descendants.
     arms: Vec<(String, bool)>,
 }
 
@@ -145,7 +134,6 @@ impl Dialogue {
 
     // -- The server's bytes
 
-    /// Processes bytes that the server has sent. Returns the session, if they open one.
     pub(super) fn receive(&mut self, bytes: &[u8], known: &mut Known) -> Option<Granted> {
         if matches!(self.phase, Phase::Closed | Phase::Ambiguous) {
             return None;
@@ -214,7 +202,7 @@ impl Dialogue {
         assert!(was_armed, "no reply has armed {departure:?}");
     }
 
-    /// Checks that an event arrives before any reply that shows its transaction.
+    /// An event must arrive before any reply that shows its transaction.
     fn hear_transaction(&mut self, header: &ReplyHeader) {
         let zxid = header.zxid;
         assert!(zxid >= self.fired, "{header:?} after {:#x}", self.fired);
@@ -253,7 +241,6 @@ impl Dialogue {
         }
     }
 
-    /// Checks that a reply is followed by nothing or by the reason of a refusal.
     fn check_reason(&self, rest: &mut Reader<'_>) {
         if rest.is_empty() {
             return;
@@ -277,7 +264,6 @@ impl Dialogue {
         }
     }
 
-    /// Remembers paths and watches, so that later requests can refer to them.
     fn learn(&mut self, response: &Response<'_>, known: &mut Known) {
         let mut learn_path = |path: &str| {
             if known.paths.len() < MAX_KNOWN {
@@ -319,7 +305,6 @@ impl Dialogue {
 
 const REPLY_HEADER_BYTES: usize = 16;
 
-/// Limit of the remembered paths and watches.
 const MAX_KNOWN: usize = 64;
 
 fn covers(at: &str, is_recursive: bool, path: &str) -> bool {
@@ -332,7 +317,6 @@ fn covers(at: &str, is_recursive: bool, path: &str) -> bool {
                 .is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// Returns the paths where a request arms watches, each with true if the watch includes descendants.
 fn armed_by(request: &Request<'_>) -> Vec<(String, bool)> {
     let one = |path: &str, below| vec![(path.to_owned(), below)];
     match request {

@@ -10,8 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::server::transport::Transport;
 
-/// A connection, shared by its clones. The pipe wakes no task, because the script polls the server's task after each
-/// action.
+/// Wakes no task, because the script polls the server's task after each action.
 #[derive(Clone)]
 pub(super) struct Pipe(Arc<Mutex<Inner>>);
 
@@ -19,7 +18,6 @@ struct Inner {
     input: Vec<u8>,
     read: usize,
     output: Vec<u8>,
-    /// Limit of a read and of a write.
     piece: usize,
     is_closed: bool,
     is_reset: bool,

@@ -4,10 +4,8 @@ use super::conversation::{Action, REQUIRES_AUTH, Step, TIGHT};
 use crate::wire::Op;
 use crate::wire::fuzz::{Choice, Inputs};
 
-/// Path of the znode that was created last.
 const LAST: &str = "";
 
-/// Flags of a create: ephemeral, and ephemeral sequential.
 const EPHEMERAL: u8 = 1;
 const ENTRY: u8 = 3;
 
@@ -24,14 +22,12 @@ impl Script {
         self
     }
 
-    /// Opens new sessions, which may use Lockkeeper's operations.
     fn clients(self, count: u8) -> Self {
         (0..count).fold(self, |script, client| {
             script.step(Action::Connect, client, [0, 0, 4, 0, 0])
         })
     }
 
-    /// Reattaches to the session over a new connection.
     fn reattach(self, client: u8) -> Self {
         self.step(Action::Connect, client, [7, 0, 1, 0, 0])
     }
@@ -53,7 +49,7 @@ impl Script {
         self.step(action, client, [0, op, path, detail, flags])
     }
 
-    /// Adds a part of a multi. `number` is the part's number among the operations that a multi can contain.
+    /// `number` counts the operations that a multi can contain.
     fn part(self, number: u8, path: &str, detail: u8, flags: u8) -> Self {
         let choice = Choice::of(Op::Create, path, detail, flags);
         let choice = Choice {

@@ -11,7 +11,6 @@ pub(super) struct Metric<T> {
     pub(super) name: &'static str,
     pub(super) help: &'static str,
     pub(super) kind: MetricType,
-    /// Label names. Empty for a single sample without labels.
     pub(super) labels: &'static [&'static str],
     pub(super) read: fn(&T) -> Vec<Sample>,
 }
@@ -115,7 +114,7 @@ impl<T> Metric<T> {
     }
 }
 
-/// Converts a distribution to a histogram. The encoder adds the last bucket, which counts all durations.
+/// The encoder adds the last bucket, which counts all durations.
 fn of(distribution: &Distribution) -> proto::Histogram {
     let buckets = distribution.buckets.iter().map(|(bound, count)| {
         let mut bucket = proto::Bucket::default();

@@ -1,4 +1,4 @@
-//! Metrics of a process under Prometheus' usual names, and the version of this library.
+//! Metrics of the process, under the names that Prometheus recommends.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,9 +13,8 @@ use super::family::{Metric, Sample, named, one, whole};
 use crate::server::admin::process;
 
 /// Adds `lockkeeper_build_info` and the metrics of this process (such as `process_resident_memory_bytes`) to a
-/// registry. Call this only if no other library adds the metrics of the process.
-///
-/// On Linux all of them are available, on other systems only some.
+/// registry. Call this only if no other library adds the process metrics. Systems other than Linux have only some of
+/// them.
 ///
 /// # Errors
 /// `AlreadyReg` if the registry contains these metrics already.
@@ -86,7 +85,7 @@ pub(super) const METRICS: &[Metric<()>] = &[
     },
 ];
 
-/// Returns a sample, unless the value is zero because the system does not report it.
+/// Returns no sample for zero, because zero means that the system does not report the value.
 fn known(value: u64) -> Vec<Sample> {
     match value {
         0 => Vec::new(),
@@ -94,7 +93,6 @@ fn known(value: u64) -> Vec<Sample> {
     }
 }
 
-/// Returns the start time of something of this age, in seconds since the epoch.
 fn start(age: std::time::Duration) -> f64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0.0, |now| now.saturating_sub(age).as_secs_f64())

@@ -9,7 +9,6 @@ use super::*;
 use crate::engine::Store;
 use crate::server::ServerOptions;
 
-/// Number of listed values of a label. Further values are not listed.
 const MAX_LISTED: usize = 6;
 
 fn rows<T>(metrics: &[Metric<T>], from: &T, to: &mut String) {

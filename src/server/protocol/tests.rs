@@ -85,8 +85,6 @@ fn what_was_sent_is_not_kept_although_there_is_always_more() {
     assert_eq!(frames.waiting_bytes(), 0);
 }
 
-/// If the protocol read more than it parses, a client that sends requests faster than they are answered would fill the
-/// memory.
 #[test]
 fn nothing_is_read_while_a_whole_request_waits_to_be_taken_up() {
     let mut protocol = protocol();
@@ -103,7 +101,6 @@ fn nothing_is_read_while_a_whole_request_waits_to_be_taken_up() {
         taken += asked;
     }
     assert!(protocol.has_room(), "all are taken up");
-    // Half a request does not stop the protocol from reading the other half.
     protocol.receive(&get_data(1)[..5]);
     assert!(protocol.has_room());
 }
@@ -134,7 +131,6 @@ fn a_proof_beyond_the_limits_is_refused_and_ends_no_connection() {
     assert!(!protocol.is_over);
 }
 
-/// The protocol keeps a copy of the client's identities. If the store has no room for one, the connection ends.
 #[test]
 fn a_proof_that_the_store_has_no_room_for_ends_the_connection() {
     let mut protocol = protocol();
@@ -201,7 +197,6 @@ fn own_operations_are_unknown_to_a_connection_that_has_not_agreed_on_them() {
     }
 }
 
-/// Only a client that has agreed on Lockkeeper's operations reads more than the code.
 #[test]
 fn the_reason_of_a_refusal_is_for_clients_that_read_it() {
     for is_extended in [false, true] {

@@ -1,4 +1,4 @@
-//! Tests of an operator's actions (drains, kicks, replaced users), and of the audit log.
+//! Tests of drains, kicks, replaced users and the audit log.
 
 use parking_lot::Mutex;
 
@@ -16,14 +16,12 @@ async fn serving(options: ServerOptions) -> (Server, Store) {
     (Server::bind(&store, options).await.unwrap(), store)
 }
 
-/// Waits until the server closes the connection. Skips all bytes that it sends before.
 async fn closed(stream: &mut TcpStream) {
     let mut rest = Vec::new();
     let end = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await;
     let _ = end.expect("it is closed");
 }
 
-/// Returns the id of a session that [`taking_up`] has returned.
 fn id_of(session: &[u8]) -> SessionId {
     SessionId(i64::from_be_bytes(session[..8].try_into().unwrap()))
 }
@@ -32,7 +30,6 @@ const CREATE: i32 = 1;
 const EPHEMERAL: i32 = 1;
 
 async fn create(stream: &mut TcpStream, path: &str, flags: i32) -> [u8; 4] {
-    // Without data, for anyone.
     let mut rest = vec![0, 0, 0, 0];
     rest.extend_from_slice(&1_i32.to_be_bytes());
     rest.extend_from_slice(&31_i32.to_be_bytes());
@@ -140,13 +137,12 @@ async fn a_kicked_session_loses_its_znodes_and_its_connection() {
     );
 }
 
-/// The watches of the session are removed in pieces. Until they are removed, none of its requests is executed.
+/// The server removes the session's watches in pieces, and executes none of the session's requests meanwhile.
 #[tokio::test]
 async fn a_kicked_session_with_many_watches_is_refused_at_once() {
     let (server, store) = serving(ServerOptions::new()).await;
     let (mut client, session) = taking_up(&server, &[0; 12]).await;
     for number in 0..2_000 {
-        // exists, with a watch.
         let code = ask(&mut client, &request(1, 3, &format!("/{number}"), &[1])).await;
         assert_ne!(code, [0; 4], "it does not exist");
     }
@@ -199,7 +195,6 @@ async fn a_removed_user_is_cut_off_at_once_and_others_stay() {
     assert_eq!(create(&mut jane, "/hers", EPHEMERAL).await, [0; 4]);
 
     server.reload_access(users(&["joe:b", "ann:c"]));
-    // None of her requests is executed from now on.
     let create_more = request(7, DELETE, "/hers", &[0xff; 4]);
     let _ = jane.write_all(&create_more).await;
     closed(&mut jane).await;
@@ -227,8 +222,7 @@ async fn an_idle_connection_of_a_removed_user_is_closed() {
     closed(&mut jane).await;
 }
 
-/// The former super user is still accepted as a user. Without this check, it would keep its rights until its connection
-/// ends.
+/// The former super user is still accepted as a user, but must not keep its rights.
 #[tokio::test]
 async fn a_former_superuser_loses_its_rights() {
     let (server, store) = serving(ServerOptions::new()).await;
@@ -385,7 +379,6 @@ async fn a_failed_proof_is_recorded_with_the_user_and_without_the_secret() {
     assert!(!format!("{records:?}").contains("hunter2"));
 }
 
-/// 100,000 failures result in a few records, and one with their number.
 #[tokio::test]
 async fn many_failures_of_one_network_are_counted_in_one_record() {
     let clock = Clock::new_virtual();
@@ -411,11 +404,9 @@ async fn many_failures_of_one_network_are_counted_in_one_record() {
         (rest.count, rest.peer.as_deref()),
         (100_000 - 20, Some("10.0.0.1"))
     );
-    // In the next window, each failure has a record again.
     fail([10, 0, 0, 1], 1);
     assert_eq!(records.take().len(), 1);
 
-    // The number of networks is limited, too.
     for network in 0..100_000_u32 {
         fail(network.to_be_bytes(), 1);
     }

@@ -1,4 +1,4 @@
-//! Tests of proofs of identity: who is admitted, and how late a wrong one is answered.
+//! Tests of proofs of identity.
 
 use super::*;
 use crate::server::auth::{Admission, Policy};
@@ -15,7 +15,6 @@ async fn a_client_without_a_proof_in_time_is_cut_off_alone() {
     let mut silent = session_opened(&server).await;
     let end = tokio::time::timeout(PATIENCE, silent.read_u8()).await;
     assert!(end.expect("it is closed").is_err());
-    // The client with a proof is still served, although its deadline was earlier than the silent client's.
     let mut ping = Vec::new();
     put_frame(&mut ping, |to| {
         to.extend_from_slice(&[0xff, 0xff, 0xff, 0xfe, 0, 0, 0, 11]);
@@ -35,7 +34,6 @@ async fn a_session_that_nobody_has_proved_ends_with_its_connection() {
     let (unproven, _) = taking_up(&server, &[0; 12]).await;
     assert_eq!(sessions_left_by(unproven, &server).await, 0);
 
-    // A reattachment without a proof also ends the session with its connection.
     let (former, session) = taking_up(&server, &[0; 12]).await;
     let (unproven, _) = taking_up(&server, &session).await;
     drop(former);
@@ -63,7 +61,6 @@ async fn a_session_that_was_proved_once_outlives_a_connection_that_has_not_prove
     prove(&mut again).await;
 }
 
-/// The list of identities for whoAmI has a limit too.
 #[test]
 fn the_proofs_of_a_client_have_a_limit() {
     let policy = Policy::default();
@@ -127,7 +124,6 @@ async fn a_failed_proof_is_answered_late_and_others_at_once() {
     prove(&mut honest).await;
     assert!(is_silent(&mut guess).await, "its answer is held back");
 
-    // A client that disconnects during its delay leaves nothing behind, and is counted.
     let mut gone = session_opened(&server).await;
     send_proof(&mut gone, "a:guess").await;
     until_counted(&server, Count::AuthFailed, 2).await;

@@ -31,8 +31,8 @@ fn put_create(to: &mut Vec<u8>, path: &str, flags: i32) {
     });
 }
 
-/// One client sends `count` requests for the znode /x, and then another one creates it. The runtime has not polled the
-/// second client's bytes yet. Returns how many of the first client's requests were executed before the creation.
+/// One client sends `count` requests for the znode /x, and then another client creates it. Returns how many of the
+/// first client's requests were executed before the creation.
 async fn requests_before_another_client(flood: impl Fn(&mut Vec<u8>), count: usize) -> usize {
     const ROOM: usize = 8 << 20;
     let options = ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
@@ -44,7 +44,7 @@ async fn requests_before_another_client(flood: impl Fn(&mut Vec<u8>), count: usi
     assert!(asked.len() <= ROOM, "all of it is there at once");
     let mut create = Vec::new();
     put_create(&mut create, "/x", 0);
-    // Await nothing between the two, so that both have arrived before the server's first turn.
+    // Await nothing in between, so that both have arrived before the server's first turn.
     other.try_write(&create).unwrap();
     flooding.write_all(&asked).await.unwrap();
     assert_eq!(answer(&mut other).await[12..16], [0; 4]);
@@ -95,7 +95,6 @@ async fn clients_that_send_many_requests_take_turns_with_another_after_each() {
     assert!(between <= 4 * 64, "{between} requests come first");
 }
 
-/// A client that waits for each answer must not wait for twice the time of its request, so the others' turns are short.
 #[tokio::test]
 async fn turns_are_short_while_a_client_sends_single_requests() {
     const ROOM: usize = 8 << 20;
@@ -159,8 +158,6 @@ async fn rule_14_what_a_client_has_sent_is_read_before_its_session_expires() {
     assert_eq!(server.shared.store.counts().sessions, 1);
 }
 
-/// Sends many creates to a server, which executes only some of them in a turn, and then passes the client's stream to
-/// `end`. Returns how many creates were executed when the server is done with the connection.
 async fn carried_out_of(count: usize, end: impl AsyncFnOnce(DuplexStream)) -> usize {
     const ROOM: usize = 1 << 20;
     let store = Store::memory();
@@ -194,7 +191,6 @@ async fn what_a_client_sent_before_it_went_is_carried_out() {
     assert_eq!(half.await, count, "it sends no more, and reads");
 }
 
-/// A stream that adds its name to a shared list at each write.
 struct Noted {
     stream: DuplexStream,
     name: &'static str,
@@ -245,8 +241,6 @@ impl transport::Transport for Noted {
     }
 }
 
-/// A server, a client that watches `/lock` persistently, and another client that changes it. `written` lists the names
-/// of the clients to which the server has written.
 struct Watching {
     _server: Server,
     watcher: DuplexStream,
@@ -315,7 +309,6 @@ pub(super) fn request(xid: i32, op: i32, path: &str, rest: &[u8]) -> Vec<u8> {
 pub(super) const DELETE: i32 = 2;
 const SET_DATA: i32 = 5;
 
-/// The next holder waits for the event. The former holder has released the lock even if it has no answer yet.
 #[tokio::test]
 async fn an_event_is_written_before_the_answer_to_the_request_that_fires_it() {
     let mut all = Watching::start().await;
@@ -327,12 +320,11 @@ async fn an_event_is_written_before_the_answer_to_the_request_that_fires_it() {
     assert_eq!(answer(&mut all.watcher).await[..4], [0xff; 4]);
 }
 
-/// The client's requests arrive while the server waits until the events of earlier requests are sent, so there are
-/// always some requests left to execute.
+/// The client sends requests while the server still sends the events of earlier requests, so some requests are always
+/// left to execute.
 #[tokio::test]
 async fn a_client_of_which_each_request_fires_an_event_is_answered_in_between() {
     let all = Watching::start().await;
-    // Without data, and of any version.
     let set = |xid| request(xid, SET_DATA, "/lock", &[0xff; 8]);
     let requests: Vec<u8> = (1..=1_000).flat_map(set).collect();
     let (mut answers, mut requester) = tokio::io::split(all.releaser);
@@ -346,6 +338,5 @@ async fn a_client_of_which_each_request_fires_an_event_is_answered_in_between() 
     answered.expect("all are answered");
     sending.await.unwrap().unwrap();
     let written = all.written.lock();
-    // The events of one turn leave in one write, and then its answers follow.
     assert_eq!(written[..2], ["event", "answer"]);
 }

@@ -3,7 +3,6 @@ use std::os::unix::net::{UnixListener as StdListener, UnixStream};
 
 use super::*;
 
-/// A directory for sockets, removed at the end.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -34,7 +33,6 @@ fn refusal(path: &Path) -> String {
     listen(path, 0o600).unwrap_err().to_string()
 }
 
-/// Checks the file's permissions before the socket listens, and before they are set by the file's path.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn the_file_is_never_open_to_more_users_than_asked_for() {
@@ -76,7 +74,6 @@ async fn the_socket_of_a_living_server_is_left_alone() {
         matches!(&refused, ServerError::UnixSocketInUse { path: its } if *its == path),
         "{refused}"
     );
-    // The queue of the living server contains the probe, and after it this connection.
     let _client = UnixStream::connect(&path).unwrap();
     living.accept().unwrap();
     living.accept().unwrap();
@@ -151,7 +148,6 @@ async fn an_unusable_path_is_explained() {
     assert!(said.contains("missing/s"), "{said}");
 }
 
-/// A server waits while another is about to start or stop in the same directory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn servers_of_one_directory_start_one_after_the_other() {
     let directory = Directory::new("lock");
@@ -162,7 +158,6 @@ async fn servers_of_one_directory_start_one_after_the_other() {
         tokio::spawn(async move { listen(&path, 0o600).is_ok() })
     };
     assert!(!path.exists());
-    // Another server was faster.
     let living = StdListener::bind(&path).unwrap();
     drop(held);
     assert!(
