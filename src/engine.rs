@@ -1,9 +1,8 @@
-//! [`Store`]: the embedded store. Around the pure core, it adds one lock, the clock, the watchers' cells, the timer,
-//! and the log of a store in a folder.
+//! [`Store`]: the embedded store. It adds one lock, the clock, the watchers' cells, the timer and the log to the pure
+//! core.
 //!
 //! Every change takes the same path. Under the lock, [`State::apply`] makes the change in the core and hands it to the
 //! log, and [`State::collect`] delivers its events. After the lock is released, [`Wakeups::carry_out`] wakes tasks.
-//! `engine/durable.rs` describes how a write reaches the disk.
 
 #[cfg(feature = "simulation")]
 mod checks;
@@ -74,8 +73,8 @@ use crate::core::{Core, Effects, Now};
 use crate::runtime::clock::{BootInstant, Clock, Sleep};
 use crate::runtime::random::{hex, random};
 
-/// A coordination store in this program. Clones share one store. The store lives as long as a handle to it, a client of
-/// it or a session of it exists.
+/// A coordination store in this program. Clones share one store. The store lives as long as any of its handles, clients
+/// or sessions.
 ///
 /// Sessions have no timeout unless [`ConnectOptions::session_timeout`](crate::ConnectOptions::session_timeout) sets
 /// one. Tokens (zxids) start above the time of the wall clock, so they grow across restarts of the program.
@@ -90,9 +89,7 @@ use crate::runtime::random::{hex, random};
 #[derive(Clone)]
 pub struct Store(Arc<Engine>);
 
-/// State that the handles of a [`Store`] share.
 struct Engine {
-    /// The store's URL.
     target: String,
     id: String,
     clock: Clock,
@@ -162,11 +159,11 @@ impl fmt::Debug for Store {
     }
 }
 
-/// Number of zxids per millisecond of the wall clock. Tokens grow across restarts of the program if it uses fewer zxids
-/// per millisecond than this.
+/// Number of zxids per millisecond of the wall clock. As long as the program uses fewer zxids per millisecond than
+/// this, tokens grow across its restarts.
 const ZXIDS_PER_MS: i64 = 1 << 20;
 
-/// Highest zxid of all dropped stores in memory. The clock does not separate their tokens, because a name may be
+/// Highest zxid of all dropped stores in memory. A new store of the same name continues above it, because a name may be
 /// reused within one tick of the coarse clock.
 static HIGHEST_ZXID: AtomicI64 = AtomicI64::new(0);
 
@@ -176,13 +173,11 @@ impl Drop for Engine {
             files.close();
             return;
         }
-        // A later store of the same name must not give out the same tokens.
         HIGHEST_ZXID.fetch_max(self.state.get_mut().core.last_zxid().0, Ordering::AcqRel);
     }
 }
 
 impl Engine {
-    /// Makes one core call, and wakes the tasks that it concerns.
     fn apply<T>(self: &Arc<Self>, act: impl FnOnce(&mut Core, &mut Effects, Now) -> T) -> T {
         let mut state = self.state.lock();
         // Read the clock under the lock, so that time does not go backward between changes.
@@ -204,7 +199,6 @@ impl Engine {
         now
     }
 
-    /// Delivers the effects of a core call, releases the lock, and wakes the tasks that the effects concern.
     fn settle(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         let wakeups = state.gather(&self.clock);
         drop(state);
@@ -217,18 +211,18 @@ impl Engine {
     /// is needed or another timer is responsible.
     fn tick(self: &Arc<Self>, alarm: BootInstant) -> Option<BootInstant> {
         let mut state = self.state.lock();
-        // An alarm cannot be canceled. If it was replaced with an earlier one, its timer ends here.
+        // Alarms cannot be canceled. If the store has set another alarm since, the timer of this alarm ends here.
         if state.alarm != Some(alarm) {
             return None;
         }
         let state_now = &mut *state;
-        // The ends of sessions are transactions, too. If the log has no room for them, try again in a second.
+        // Ending a session writes a transaction. If the log has no room for it, try again in a second.
         if !state_now.may_tick() {
             state_now.alarm = Some(self.clock.now().after(Duration::from_secs(1)));
             return state_now.alarm;
         }
         // Count the stall before the core decides about any session, because no session may expire only because the
-        // store was late (rule 14).
+        // store was late.
         state_now.count_stall(&self.clock);
         let now = self.now(true, true);
         state_now.apply(|core, effects| core.tick(now, effects));
@@ -241,10 +235,10 @@ impl Engine {
         next
     }
 
-    /// Returns a timer for the rest of the pause during which no session is admitted. `None` if no pause is in
-    /// progress. The pause is needed because the log may lack transactions that were acknowledged to sessions of other
-    /// processes. The restart has ended these sessions, but their clients may believe in them until their timeouts have
-    /// passed (invariant 6).
+    /// Returns a timer for the rest of the pause during which no session is admitted. `None` without a pause.
+    ///
+    /// A pause is needed after a restart that has ended the sessions of other processes. Their clients may still
+    /// believe in these sessions until their timeouts have passed (invariant 6).
     fn pause(&self) -> Option<Sleep> {
         let mut state = self.state.lock();
         let until = state.durable.as_mut()?.pause(self.clock.now())?;

@@ -1,12 +1,10 @@
-//! The durable log of a store in a folder.
+//! The durable log of a store in a folder. `docs/durability.md` describes its formats, and why no acknowledged write is
+//! lost.
 //!
 //! A write passes through [`WriteQueue`] → [`writer`] → [`DurabilityBarrier`]. Transactions wait in batches. One thread
 //! writes each batch as one frame with one sync, and only then does the barrier release the replies and events that
-//! reveal them. Two more threads prepare segments ([`segment_allocator`]) and make snapshots ([`snapshotter`]).
+//! show them. Two more threads prepare segments ([`segment_allocator`]) and make snapshots ([`snapshotter`]).
 //! [`open()`] reads the newest snapshot and the segments after it ([`recovery`]).
-//!
-//! See `engine/durable.rs` for the whole path of a write, and `docs/durability.md` for the formats and why no
-//! acknowledged write is lost.
 
 pub(crate) mod backup;
 mod codec;
@@ -71,12 +69,10 @@ pub(crate) use self::writer::{Exclusive, Log, LogParts, spawn};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
-    /// True if every batch is synced, false if none is.
     pub(crate) syncs: bool,
-    /// True if we acknowledge a change of another process's session only after the log has the change. Such sessions
-    /// survive a kill of the process that has the store open.
+    /// True if we acknowledge a change of another process's session only after the log has the change. These sessions
+    /// then survive a kill of the store's process.
     pub(crate) keeps_sessions: bool,
-    /// The longest timeout that a session of another process may get, in milliseconds.
     pub(crate) longest_timeout_ms: u64,
     pub(crate) sizes: Sizes,
 }

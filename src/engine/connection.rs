@@ -1,8 +1,8 @@
-//! [`Connection`]: a session of another process over one of its connections.
+//! [`Connection`]: a session of another process, over one of its connections.
 //!
-//! A turn takes the store's lock once, and carries out as many requests as its budget of work and the log's room allow.
-//! Still under that lock, it puts the answers in the session's [`Outbox`]. So the outbox keeps answers and events in
-//! the order of occurrence (invariant 13).
+//! One turn, a call of `submit`, takes the store's lock once and carries out several requests. Still under that lock,
+//! it puts the answers in the session's [`Outbox`], so the outbox holds answers and events in the order in which they
+//! occurred (invariant 13).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -40,15 +40,12 @@ pub(crate) struct Connection {
     password: [u8; 16],
     pub(super) outbox: Arc<Outbox>,
     barrier: Option<Arc<DurabilityBarrier>>,
-    /// The transaction that logs the session's timeout, if the session was proved over this connection. No message is
-    /// sent before the log has this transaction, in any durability class.
+    /// Transaction that logs the session's timeout, set when the client proves its identity over this connection. No
+    /// message leaves before the log has this transaction, whatever the durability class.
     proved_at: AtomicI64,
-    /// Future that waits until a busy log has room for the next request. `None` if no request waits.
     room: Mutex<Option<BoxFuture<()>>>,
     /// Changes since the last [`take_changes`](Self::take_changes). `None` without an audit log.
     changes: Option<Box<Mutex<Vec<AuditedChange>>>>,
-    /// True if a turn has woken connections since the last [`take_woken`](Self::take_woken). This connection may be
-    /// among them.
     has_woken: AtomicBool,
 }
 
@@ -56,34 +53,29 @@ pub(crate) struct Connection {
 #[derive(Debug)]
 pub(crate) struct AuditedChange {
     pub(crate) change: Change,
-    /// The session's identities at the time of the change, in the form that may be shown.
     pub(crate) identities: Vec<String>,
-    /// The transaction that made the change. `None` if the change was refused.
+    /// `None` if the change was refused.
     pub(crate) zxid: Option<Zxid>,
 }
 
-/// A request that a connection makes in the name of its session.
 #[derive(Debug)]
 pub(crate) enum SessionRequest {
     Request(Request),
-    /// A sign of life. It may be only a frame that could not be read. Answered by [`Reply::Done`].
+    /// A sign of life. A frame that we cannot read counts as one, too.
     Ping,
-    /// An identity that the client has proved. Answered by [`Reply::Done`].
     Identify(Identity),
-    /// Restores watches after a reconnection. Answered by [`Reply::Done`], after the events for everything that the
-    /// watches have missed.
+    /// Restores watches after a reconnection. The events that the watches have missed precede the answer.
     SetWatches(SetWatches),
-    /// Continues a search for the session's ephemeral znodes that an earlier turn has started. Answered by
-    /// [`Reply::Paths`].
+    /// Continues the search for the session's ephemeral znodes that an earlier turn has started.
     Search {
         prefix: ZnodePath,
         found: Found,
     },
-    /// Checks whether the session has matching watches. Answered by [`Reply::Count`], which is 0 if it has none.
+    /// Checks whether the session has matching watches. Answered by [`Reply::Count`], which is 0 if there are none.
     CheckWatches(ZnodePath, WatchFilter),
-    /// Works as `CheckWatches`, and removes the watches.
     RemoveWatches(ZnodePath, WatchFilter),
-    /// Removes the predecessor watch with this number. Answered by [`Reply::Count`], which is 0 if the watch has fired.
+    /// Removes the predecessor watch with this number. The answer is a [`Reply::Count`], which is 0 if the watch has
+    /// fired.
     ForgetWatch(u64),
 }
 
@@ -92,8 +84,7 @@ pub(crate) enum SessionRequest {
 const MAX_WAITING_BYTES: usize = 256 << 10;
 
 /// A turn ends after this many units of work, so that other connections can take the lock. A unit takes about 10 to 100
-/// ns, so a turn takes about a millisecond. A single request can exceed this budget, but its work is bounded by the
-/// bytes of the request and of its answer.
+/// ns, so a turn takes about a millisecond.
 const TURN_WORK: u64 = 16_384;
 
 /// A request that can be divided is interrupted after this many units of work, and continues in the next turn.
@@ -111,7 +102,6 @@ impl SessionRequest {
             Self::SetWatches(asked) if asked.done > 0 => 0,
             Self::SetWatches(asked) => asked.lists().into_iter().flatten().map(bytes_of).sum(),
             Self::CheckWatches(path, _) | Self::RemoveWatches(path, _) => bytes_of(path),
-            // The core counts the work of these requests.
             Self::Ping | Self::Identify(_) | Self::Search { .. } | Self::ForgetWatch(_) => 0,
         };
         REQUEST_WORK + (bytes / UNIT_BYTES) as u64
@@ -159,14 +149,13 @@ impl Connection {
     pub(crate) fn identify(&self, identity: Identity) {
         let now = self.engine.now(true, true);
         let mut state = self.engine.state.lock();
-        // We can ignore the error. The first identities of a session are always within the limits. If there is no room
-        // in the store for a newly proved session, the session has ended, and the answer to its first request reports
-        // that.
+        // Ignore the error. A session's first identities always fit the limits. If the store has no room for a newly
+        // proved session, the session has ended, and the answer to its first request reports that.
         let _ = self.identify_in(identity, now, &mut state);
         self.engine.settle(state);
     }
 
-    /// Adds an identity. If this proof makes the session part of the store, also logs the session.
+    /// Adds an identity. If the session needed this proof to become part of the store, also logs the session.
     fn identify_in(&self, identity: Identity, now: Now, state: &mut State) -> Result<()> {
         let (session, room) = (self.session, state.check_session());
         let proved = state.apply_logged(|core, effects, durable| -> Result<_> {
@@ -177,8 +166,8 @@ impl Connection {
             Ok(proved.is_some())
         })?;
         if proved {
-            // Called only to raise the session's bound. The returned future is not needed, because the answer to the
-            // proof waits for `proved_at`.
+            // This call only raises the zxid that the session's messages wait for. We drop the returned future, because
+            // the answer to the proof waits for `proved_at`.
             let _ = state.hold_session(session.slot);
             let durable = state.durable.as_ref();
             let proved_at = durable.map_or(Zxid(0), |durable| durable.timeout_recorded_at());
@@ -195,7 +184,7 @@ impl Connection {
         self.room.lock().is_some()
     }
 
-    /// Waits while the log is too busy for the next request. Ready immediately if no request is waiting for room.
+    /// Waits while the log is too busy for the next request.
     pub(crate) fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut room = self.room.lock();
         if let Some(waiting) = &mut *room {
@@ -207,9 +196,9 @@ impl Connection {
 
     /// Carries out requests in order, and puts their answers in the outbox in the same order.
     ///
-    /// Stops if the log has no room for the next request ([`poll_room`](Self::poll_room) then waits for room), when too
-    /// many bytes of answers wait, and at the end of the turn. Returns the number of requests carried out. Each piece
-    /// of a divided request counts as one.
+    /// Stops when the log has no room for the next request ([`poll_room`](Self::poll_room) then waits for room), when
+    /// too many bytes of answers wait, and at the end of the turn. Returns the number of requests carried out. Each
+    /// piece of a divided request counts as one.
     pub(crate) fn submit(&self, asks: &mut VecDeque<SessionRequest>) -> usize {
         let mut waiting = self.outbox.waiting_bytes();
         if waiting > MAX_WAITING_BYTES {
@@ -227,10 +216,10 @@ impl Connection {
         {
             if let Some(room) = self.room_for(&ask, state) {
                 *self.room.lock() = Some(room);
-                // Put the request back at the front, because requests of a session are carried out in order (rule 25).
+                // Put the request back at the front, because the requests of a session are carried out in order.
                 asks.push_front(ask);
-                // The request counts as a sign of life although it waits, because the client must not lose its session
-                // when only our log is slow (rule 14).
+                // The waiting request still counts as a sign of life, because a client must not lose its session when
+                // only our log is slow.
                 let _ = self.ask_core(SessionRequest::Ping, Zxid(0), now, state);
                 state.collect(&mut wakeups);
                 break;
@@ -262,7 +251,6 @@ impl Connection {
         self.has_woken.swap(false, Ordering::Relaxed)
     }
 
-    /// Returns a future that waits until a busy log has room for the request. `None` if the request need not wait.
     fn room_for(&self, ask: &SessionRequest, state: &State) -> Option<BoxFuture<()>> {
         match ask {
             SessionRequest::Request(request) => {
@@ -283,7 +271,7 @@ impl Connection {
     ) -> Outcome {
         let admitted = match &ask {
             SessionRequest::Request(request) => state.admit(self.session, request),
-            // The answers to these requests can show anything in the store.
+            // The answers to these requests can show any znode, so they wait for every transaction so far.
             SessionRequest::SetWatches(_) | SessionRequest::Search { .. } => {
                 Ok(state.core.last_kept())
             }
@@ -293,7 +281,8 @@ impl Connection {
             Ok(shown) => match self.ask_core(ask, shown, now, state) {
                 Step::Done(answer, shown) => (answer, shown),
                 Step::Cut(rest) => {
-                    // The events of this piece show the same state as the request's answer.
+                    // A piece of a request may fire events. They show the same state as the request's answer, so they
+                    // wait for the same zxid.
                     state.bind(self.session.slot, shown);
                     state.collect(wakeups);
                     return Outcome::Cut(rest);
@@ -313,12 +302,10 @@ impl Connection {
             return Outcome::Over;
         }
         let zxid = state.core.last_zxid();
-        // Put the events of this request in the outbox first and then its answer, both with the same bound (invariants
-        // 3 and 13).
+        // Put the request's events in the outbox before its answer. Both wait for the same zxid (invariants 3 and 13).
         let bound = state.bind(self.session.slot, shown);
         state.collect(wakeups);
         let waiting = self.outbox.put_answer(bound, zxid, answer);
-        // With this answer, the unread bytes of all clients together may exceed their limit.
         state.cut_slow_readers(wakeups);
         Outcome::Answered(waiting)
     }
@@ -395,8 +382,8 @@ impl Connection {
         self
     }
 
-    /// Notes the changes of a request that was carried out, or refused because the session lacked a right. Requests
-    /// that fail for other reasons are not noted, because they change nothing.
+    /// Notes the changes of a request that was carried out, or that was refused because the session lacked a right. A
+    /// request that fails for another reason changes nothing, so it is not noted.
     fn note_changes(&self, changes: Vec<Change>, answer: &Result<CoreReply>, core: &Core) {
         let zxid = match answer {
             Ok(_) => Some(core.last_zxid()),
@@ -415,7 +402,6 @@ impl Connection {
             }));
     }
 
-    /// Returns the changes that were noted since the last call.
     pub(crate) fn take_changes(&self) -> Vec<AuditedChange> {
         let changes = self.changes.as_ref();
         changes.map_or_else(Vec::new, |noted| std::mem::take(&mut *noted.lock()))
@@ -424,8 +410,8 @@ impl Connection {
     /// Ends the session if the store has asked for a sign of life and none has arrived. Call this only after everything
     /// that the client has sent is carried out.
     pub(crate) fn end_silent(&self) {
-        // The core ends the session only if no sign of life has arrived since the question. Every request that was
-        // carried out after the question has moved the session's deadline in the core.
+        // If the client has sent anything since the store asked, the session's deadline has moved, and the core does
+        // not end the session.
         if !self.outbox.take_question() {
             return;
         }
@@ -445,7 +431,6 @@ impl Connection {
         end_session(&self.engine, self.session);
     }
 
-    /// Returns a handle to the session that outlives the connection. `None` if the session has ended or moved.
     pub(crate) fn follow(&self) -> Option<Follower> {
         let mut state = self.engine.state.lock();
         let is_current = state.core.is_current(self.session);
@@ -458,7 +443,8 @@ impl Connection {
         barrier.is_none_or(|barrier| barrier.is_open_to(bound) && barrier.has_written(proved_at))
     }
 
-    /// Waits until a message with this bound may leave.
+    /// Waits for the log on behalf of a message with this bound. Check [`may_leave`](Self::may_leave) again afterwards,
+    /// because one wait may not be enough.
     ///
     /// # Errors
     /// [`Error::StoreFailed`] if the message can never leave.
@@ -521,7 +507,6 @@ impl Follower {
         let _ = (&mut self.over).await;
     }
 
-    /// Ends the session as if it had expired, unless it was reattached.
     pub(crate) fn end(self) {
         if let Some(engine) = self.engine.upgrade() {
             end_session(&engine, self.session);
@@ -529,7 +514,6 @@ impl Follower {
     }
 }
 
-/// Returns true if the session had no right to the request or to a part of its multi.
 fn is_denied(error: &Error) -> bool {
     match error {
         Error::NoAuth { .. } => true,
@@ -556,14 +540,14 @@ fn end_session(engine: &Arc<Engine>, session: SessionRef) {
 }
 
 enum Step {
-    /// The request is finished. Contains the answer and the last transaction that the answer shows.
+    /// The answer, and the last transaction that the answer shows.
     Done(Result<CoreReply>, Zxid),
-    /// The request was interrupted. Contains the rest of it.
+    /// The rest of a request that was interrupted at the end of its turn.
     Cut(SessionRequest),
 }
 
 enum Outcome {
-    /// The request was answered. About this many bytes now wait to be sent.
+    /// The number is about how many bytes now wait to be sent.
     Answered(usize),
     Cut(SessionRequest),
     /// The session is over, or belongs to another connection.

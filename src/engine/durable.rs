@@ -1,25 +1,24 @@
-//! [`Durable`]: the store's side of its log, and the steps that make a write durable.
+//! [`Durable`]: the store's side of its log. No reply and no event leaves before the log has the transactions that it
+//! shows (invariant 2).
 //!
-//! No reply and no event leaves before the log has the transactions that it shows (invariant 2). A write takes five
-//! steps. [`State`](super::state::State) performs the first four under the store's lock:
+//! A write takes five steps. [`State`](super::state::State) performs the first four under the store's lock:
 //!
-//! 1. Admission: [`admit`](Durable::admit) refuses a request unless the disk already has room for its transaction. So a
-//!    full disk makes the store refuse new writes. It cannot fail a write that the core has already applied.
-//! 2. Application: the core carries out the request and produces transactions that contain the result of every decision
+//! 1. Admission: [`admit`](Durable::admit) refuses a request unless the disk has room for its transaction. A full disk
+//!    therefore makes the store refuse new writes. It cannot fail a write that the core has already applied.
+//! 2. Application: the core carries out the request. The resulting transactions contain the outcome of every decision
 //!    (`core/journal.rs`).
-//! 3. Hand-over: [`append_txns`](Durable::append_txns) appends the transactions to the [`WriteQueue`] in the order of
-//!    their zxids.
-//! 4. Binding: [`bind`](Durable::bind) raises the session's bound, which is the zxid that the log must have before the
-//!    session receives anything more. A reply waits at the [`DurabilityBarrier`] until the log has this zxid
-//!    ([`passage`](Durable::passage)), and the barrier holds events back likewise ([`deliver`](Durable::deliver)).
-//!    Replies and events of a session of another process wait in its outbox instead, in one order.
+//! 3. Hand-over: [`append_txns`](Durable::append_txns) appends the transactions to the [`WriteQueue`] in zxid order.
+//! 4. Binding: [`bind`](Durable::bind) raises the session's *bound*, which is the zxid that the log must have before
+//!    the session receives anything more. Replies wait at the [`DurabilityBarrier`] until the log has the bound
+//!    ([`passage`](Durable::passage)), and so do events ([`deliver`](Durable::deliver)). Messages to a session of
+//!    another process wait in the session's outbox instead.
 //! 5. Writing: the log's writer (`log/writer.rs`) writes a batch of the queue as one frame, syncs the file, and opens
-//!    the barrier up to the batch's last zxid. The barrier first hands the held events to their watchers, and then lets
-//!    the replies leave.
+//!    the barrier up to the batch's last zxid. The barrier hands the held events to their watchers before it lets
+//!    replies leave.
 //!
-//! A change that concerns only sessions of this process leaves no transaction, because these sessions die with the
-//! process. The [durability class](super::Durability) decides which answers wait. With `DelayedRestart`, they do not
-//! wait for transactions that concern only sessions. With `None`, they wait only while the log is short of room.
+//! A change that concerns only sessions of this process leaves no transaction, because these sessions end with the
+//! process. The [durability class](super::Durability) decides which answers wait. With `DelayedRestart`, answers do not
+//! wait for transactions that concern only sessions. With `None`, answers wait only while the log is short of room.
 //!
 //! After a failed write, the barrier stays closed and the store stops (invariant 12).
 
@@ -41,13 +40,12 @@ use crate::model::watch::{WatchCell, WatchUpdate};
 use crate::runtime::clock::BootInstant;
 use crate::runtime::future::BoxFuture;
 
-/// The store's side of its log.
 pub(super) struct Durable {
     queue: Arc<WriteQueue>,
-    /// The last transaction of the last core call, which its replies and events show. 0 if no answers wait for a
-    /// transaction of that call.
+    /// Last transaction of the last core call, which the replies and events of that call wait for. 0 if they need not
+    /// wait.
     visible_zxid: Zxid,
-    /// The last epoch that the log has reserved, or whose reservation is in its queue.
+    /// Last reserved epoch. Its reservation may still be in the queue.
     reserved: u32,
     timeouts: Timeouts,
 }
@@ -56,20 +54,18 @@ pub(super) struct Durable {
 /// for the longest of the timeouts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timeouts {
-    /// The longest timeout ever granted, in milliseconds.
     pub(super) longest_ms: u64,
-    /// The transaction that the log must have for `longest_ms` to be durable.
+    /// The transaction that the log must have before `longest_ms` is durable.
     pub(super) recorded_at: Zxid,
     /// The longest timeout that options have ever allowed, in milliseconds. 0 if the store was never served.
     pub(super) allowed_ms: u64,
-    /// True if everything acknowledged to a session of another process was in the log first, so that a restart can
+    /// True if the log had everything before we acknowledged it to a session of another process. A restart can then
     /// continue these sessions.
     pub(super) are_sessions_kept: bool,
     /// No session is opened before this time, because clients may still believe in sessions that the restart has ended.
     pub(super) pause_until: Option<BootInstant>,
 }
 
-/// Maximum number of bytes in the log for the start, the end or the timeout of a session.
 const SESSION_BYTES: usize = 128;
 
 impl Durable {
@@ -82,29 +78,29 @@ impl Durable {
         }
     }
 
-    /// Checks that the log has not failed (invariant 12).
     pub(super) fn check(&self) -> Result<()> {
         self.failure().map_or(Ok(()), Err)
     }
 
     fn failure(&self) -> Option<Error> {
-        // The barrier is closed for zxid 0 only after a failure. So the common case takes no lock.
+        // The barrier blocks zxid 0 only after a failure, so the common case takes no lock.
         if self.queue.barrier.is_open_to(Zxid(0)) {
             return None;
         }
         self.queue.barrier.failure()
     }
 
-    /// Returns true if the log has room for ends of sessions and reaped znodes.
+    /// Returns true if the log has room to end sessions and to delete reaped znodes.
     pub(super) fn has_reserve(&self) -> bool {
         self.failure().is_none() && self.queue.has_reserve()
     }
 
-    /// Checks that a request may be carried out. Returns the last transaction of others that its answer will show.
+    /// Checks that a request may be carried out. Returns the last transaction of other sessions that the answer will
+    /// show.
     ///
     /// # Errors
-    /// [`Error::StoreFailed`], [`Error::DiskFull`], or [`Error::LimitReached`] if the log is busy. A busy log will have
-    /// room again soon.
+    /// [`Error::StoreFailed`], [`Error::DiskFull`], or [`Error::LimitReached`] if the log is busy and will soon have
+    /// room.
     pub(super) fn admit(
         &self,
         core: &Core,
@@ -114,12 +110,13 @@ impl Durable {
         if let Some(failure) = self.failure() {
             return Err(failure);
         }
-        // `takes_any` is a single atomic load. If it shows plenty of room, we need not compute the size of the
+        // `takes_any` is a single atomic load. If the log has plenty of room, we need not compute the size of the
         // transaction.
         if !self.queue.takes_any() && core.needs_log(session, request) {
             self.check_room(core.txn_bytes(session, request), request)?;
         }
-        // This covers the state before the request. `bind` adds the request's own transaction, which is `visible_zxid`.
+        // `shown_by` covers the transactions of others that the answer shows. `bind` adds the request's own
+        // transaction.
         Ok(core.shown_by(request))
     }
 
@@ -127,8 +124,8 @@ impl Durable {
         self.queue.check_room(bytes, frees(request))
     }
 
-    /// Appends the transactions of a core call to the log's queue. `before` is what [`last_kept`](Core::last_kept)
-    /// returned before the call.
+    /// Appends the transactions of a core call to the log's queue. `before` is the value of
+    /// [`last_kept`](Core::last_kept) before the call.
     pub(super) fn append_txns(&mut self, core: &mut Core, before: Zxid) {
         let last = core.last_kept();
         // Transactions that are written asynchronously do not move `last_kept`, because no answer waits for them.
@@ -144,8 +141,8 @@ impl Durable {
                 self.visible_zxid = handed.max(self.visible_zxid);
             }
         }
-        // Within an epoch, zxids are counted only in memory. So the log must reserve an epoch before its zxids are
-        // used. Otherwise fencing tokens could repeat after a crash.
+        // Zxids within an epoch are counted only in memory. So the log must reserve an epoch before the core uses its
+        // zxids. Otherwise fencing tokens could repeat after a crash.
         let needed = epoch::to_reserve(core.last_zxid());
         if needed > self.reserved {
             self.reserved = needed;
@@ -153,8 +150,8 @@ impl Durable {
         }
     }
 
-    /// Raises a session's bound to the transaction that its next message shows, and returns the bound. A bound never
-    /// falls, so no message leaves before an earlier one.
+    /// Raises a session's bound, which is the zxid that the log must have before the session's next message leaves. The
+    /// bound never falls, so no message overtakes an earlier one. Returns the new bound.
     pub(super) fn bind(&self, bound: &mut Zxid, shown: Zxid) -> Zxid {
         *bound = shown.max(self.visible_zxid).max(*bound);
         *bound
@@ -166,8 +163,8 @@ impl Durable {
         (!barrier.is_open_to(bound)).then(|| barrier.passage(bound))
     }
 
-    /// Puts an update in the cell of its watch as soon as the log has what the update shows. Returns true if the update
-    /// is in the cell now.
+    /// Puts an update in the cell of its watch once the log has the transactions that the update shows. Returns true if
+    /// the update is in the cell now.
     pub(super) fn deliver(
         &self,
         bound: &mut Zxid,
@@ -179,13 +176,13 @@ impl Durable {
             cell.put(news);
             return true;
         }
-        // The barrier may have opened since the check above. In that case `hold` puts the update in the cell and
-        // returns `None`.
+        // The barrier may have opened since the check above. `hold` then puts the update in the cell and returns
+        // `None`.
         match self.queue.barrier.hold(shown, cell, news) {
             None => true,
             Some(held_to) => {
-                // The barrier keeps held events in one order across all sessions, so this event may wait for a later
-                // transaction than the one it shows. Later answers of this session must wait as long, or they would
+                // The barrier keeps the held events of all sessions in one order, so this event may wait for a later
+                // transaction than its own. Later answers of this session must wait as long. Otherwise they would
                 // overtake the event (invariant 9).
                 *bound = held_to;
                 false
@@ -193,8 +190,8 @@ impl Durable {
         }
     }
 
-    /// Returns the end of the pause during which no session is admitted. `None` without a pause. If the pause is over,
-    /// records its end in the log.
+    /// Returns the end of the pause during which no session is admitted. Returns `None` without a pause. If the pause
+    /// is over, records its end in the log.
     pub(super) fn pause(&mut self, now: BootInstant) -> Option<BootInstant> {
         let until = self.timeouts.pause_until?;
         if until > now {
@@ -210,30 +207,27 @@ impl Durable {
     fn append_terms(&self) {
         let timeouts = &self.timeouts;
         self.queue.append_record(&Record::SessionTerms {
-            // While the pause lasts, the log says that sessions are not kept, so that after a kill the next start
-            // pauses again.
+            // While the pause lasts, the log says that sessions are not kept, so that the next start pauses again after
+            // a kill.
             are_kept: timeouts.are_sessions_kept && timeouts.pause_until.is_none(),
             allowed_ms: timeouts.allowed_ms,
         });
     }
 }
 
-/// Methods for sessions of other processes.
 impl Durable {
-    /// Checks that the log has room for another session.
     pub(super) fn check_session(&self) -> Result<()> {
         self.check()?;
         self.queue.check_room(SESSION_BYTES, false)
     }
 
-    /// Returns a future that waits until a busy log has room for another session. `None` if the session need not wait.
     pub(super) fn session_room(&self) -> Option<BoxFuture<()>> {
         let is_busy = matches!(self.check_session(), Err(Error::LimitReached { .. }));
         is_busy.then(|| Box::pin(self.queue.clone().wait_for_room(SESSION_BYTES, false)) as _)
     }
 
-    /// Returns a future that waits until a busy log has room for the request. `None` if the request need not wait, or
-    /// if the disk is full, because a full disk refuses the request.
+    /// Returns a future that waits until a busy log has room for the request. `None` if there is room, or if the
+    /// request will be refused because the disk is full.
     pub(super) fn request_room(
         &self,
         core: &Core,
@@ -251,10 +245,10 @@ impl Durable {
         is_busy.then(|| Box::pin(self.queue.clone().wait_for_room(bytes, frees(request))) as _)
     }
 
-    /// Notes the timeout of a session that the transaction `opened` has opened. The log does not have this transaction
+    /// Notes the timeout of a session that the transaction `opened` has just opened. This transaction is not in the log
     /// yet.
     pub(super) fn note_timeout(&mut self, ms: u64, opened: Zxid) {
-        // A pause depends only on the longest timeout, so most sessions need no record of theirs.
+        // Record only a new longest timeout, because only the longest one determines a pause.
         if ms > self.timeouts.longest_ms {
             self.timeouts.longest_ms = ms;
             self.timeouts.recorded_at = opened;
@@ -262,14 +256,14 @@ impl Durable {
         }
     }
 
-    /// Holds back all messages to a session until the log has the session's transaction and the longest timeout, which
-    /// may be the timeout of this session.
+    /// Holds back all messages to a new session until the log has the transaction that opened the session. The log must
+    /// also have the longest timeout, which may be the timeout of this session.
     pub(super) fn hold_session(&self, bound: &mut Zxid) -> DurabilityWait {
         let barrier = &self.queue.barrier;
         *bound = self.visible_zxid.max(self.timeouts.recorded_at).max(*bound);
-        // With the class `None`, messages may leave before the log has what they show, but the longest timeout must be
-        // in the log first. Otherwise the pause after a restart could be too short, and end while a client still
-        // believes in its session (invariant 6).
+        // In the durability class `None`, messages may leave before the log has the transactions that they show. But
+        // the longest timeout must be in the log first. Otherwise the pause after a restart could end while a client
+        // still believes in its session (invariant 6).
         match barrier.has_written(self.timeouts.recorded_at) {
             true => barrier.passage(*bound),
             false => barrier.written(*bound),
@@ -308,7 +302,7 @@ impl Engine {
         Some(state.durable.as_ref()?.queue.clone())
     }
 
-    /// Stops the store after a failure of its log. All its sessions end, and no client holds anything any more.
+    /// Stops the store after a failure of its log, and ends all its sessions.
     pub(super) fn stop(&self, failure: &Error) {
         tracing::error!(%failure, "the store has stopped");
         let mut state = self.state.lock();
@@ -317,8 +311,7 @@ impl Engine {
         for peer in state.sessions.peers() {
             match peer {
                 Peer::Local(status) => {
-                    // Set this under the lock, as at every end of a session, so that from here on no guard believes
-                    // that it holds its lock.
+                    // Set this under the lock, so that from here on no guard believes that it holds its lock.
                     status.set_closing();
                     statuses.push(status.clone());
                 }

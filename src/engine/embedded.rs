@@ -68,14 +68,14 @@ impl Engine {
     ) -> Result<Embedded> {
         // Check the identities before the session exists, so that a refusal leaves no session behind.
         let identities = Identities::new(identities)?;
-        // Read the clock before the core sets the session's deadline, because the first lease must end before the
-        // deadline (invariant 6).
+        // Read the clock before the core sets the session's deadline, because the session's first lease must end before
+        // this deadline (invariant 6).
         let sent = self.clock.now();
         let id = SessionId(i64::from_ne_bytes(random()) & i64::MAX | 1);
         let mut state = self.state.lock();
         state.check_log()?;
-        // We need not use `apply` here, because no answer waits for the transaction that opens the session. It is
-        // handed to the log with the next change.
+        // `apply` is not needed, because no answer waits for the transaction that opens the session. The next change
+        // hands this transaction to the log.
         let (session, timeout) =
             state
                 .core
@@ -98,7 +98,7 @@ impl Engine {
     }
 
     fn close(self: &Arc<Self>, session: SessionRef) {
-        // Ignore the error. The session may have ended already.
+        // The session may have ended already.
         let _ = self.apply(|core, effects, now| core.submit(session, Request::Close, now, effects));
     }
 
@@ -113,7 +113,7 @@ pub(super) struct Embedded {
     pub(super) session: SessionRef,
     status: Arc<SessionStatus>,
     has_timeout: bool,
-    /// False if this is only a connection of a session that outlives the connection.
+    /// False if the session outlives this connection.
     is_local: bool,
     unwatch_handle: Arc<dyn Unwatch>,
 }
@@ -149,15 +149,14 @@ impl Embedded {
             // The error may depend on any transaction so far, so the answer must wait until the log has all of them.
             shown = state.core.last_kept();
         }
-        // Deliver the events before the reply (invariant 9). Also, the core may give the request's new watch the index
-        // of a watch that the request has fired. So the cell of the fired watch must be removed before `armed` stores
-        // the new cell there.
+        // Deliver the events before the reply (invariant 9). The core may also reuse the index of a fired watch for the
+        // request's new watch. So we must remove the fired watch's cell before `armed` stores the new cell.
         let wakeups = state.gather(&self.engine.clock);
         let response = Response::ready(match answer {
             Ok(reply) => Ok(reply.with_watchers(|watch| self.armed(watch, state))),
             Err(error) => Err(self.explain(error)),
         });
-        // Raise the bound under the lock, so that it does not include later transactions.
+        // Compute the wait under the lock, so that it does not include later transactions.
         let passage = state.passage(self.session.slot, shown);
         drop(guard);
         if let Some(wakeups) = wakeups {
@@ -188,7 +187,7 @@ impl Embedded {
             return None;
         }
         let changed = guard.apply(|core, effects| change(core, effects, now));
-        // Deliver the events before we return and before new watches reuse indices, as in `carry_out`.
+        // Deliver the events before we return and before a new watch reuses an index, as in `carry_out`.
         let wakeups = guard.gather(&self.engine.clock);
         let outcome = finish(&mut guard, changed);
         drop(guard);
@@ -198,7 +197,7 @@ impl Embedded {
         Some(outcome)
     }
 
-    /// Refuses a request. The refusal waits until the answers to earlier requests may leave (rule 25).
+    /// Refuses a request. The refusal waits until the answers to earlier requests may leave.
     #[cold]
     fn refuse(&self, error: Error, mut guard: MutexGuard<'_, State>) -> Response {
         let refused = Response::ready(Err(error));
@@ -208,8 +207,8 @@ impl Embedded {
         }
     }
 
-    /// Returns the reason why the session ended. The core does not remember it and reports every ended session as
-    /// expired.
+    /// Returns the reason why the session ended. The core does not remember the reason, and reports every ended session
+    /// as expired.
     fn explain(&self, error: Error) -> Error {
         match error {
             Error::SessionExpired { .. } => self.status.end().unwrap_or(error),
@@ -224,7 +223,6 @@ impl Embedded {
     }
 }
 
-/// Holds an answer back until the log has the transactions that the answer shows.
 fn held(response: Response, passage: DurabilityWait) -> Response {
     Response::pending(async move {
         passage.await?;
@@ -232,7 +230,7 @@ fn held(response: Response, passage: DurabilityWait) -> Response {
     })
 }
 
-/// Disarms watches. The handle does not keep the store alive.
+/// Handle that disarms watches without keeping the store alive.
 struct UnwatchHandle(Weak<Engine>);
 
 impl Unwatch for UnwatchHandle {

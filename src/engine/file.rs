@@ -1,4 +1,4 @@
-//! Stores in a folder. All handles of a process to one folder share one store. This module opens and closes it.
+//! Opening and closing of stores in a folder. All handles of a process to one folder share one store.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -28,9 +28,7 @@ pub(super) struct Files {
     processes: Mutex<log::ProcessFile>,
 }
 
-/// Lock on a store's folder. While it exists, no other process can open the store.
 struct FolderLock {
-    /// `None` only while `self` is being dropped.
     lock: Option<log::Lock>,
     release: Arc<ReleaseSignal>,
 }
@@ -78,12 +76,11 @@ impl Store {
         Self::file_with(path, StoreOptions::new())
     }
 
-    /// Opens a store in another thread.
     pub(crate) async fn file_aside(path: PathBuf) -> Result<Self> {
         let (tell, told) = tokio::sync::oneshot::channel();
         log::spawn("lockkeeper-open", {
             let path = path.clone();
-            // If the waiting future was dropped, dropping the unsent result closes the store.
+            // If the waiting future was dropped, `send` fails, and dropping the unsent result closes the store.
             move || drop(tell.send(Self::file(path)))
         })?;
         told.await.unwrap_or_else(|_| {
@@ -110,8 +107,8 @@ impl Store {
                     return Ok(Self(engine));
                 }
                 let release = release.clone();
-                // The former store still writes the rest of its log and holds the folder's lock. Wait for it, because
-                // our own attempt to lock the folder would fail.
+                // The former store is still writing the rest of its log and holds the folder's lock. Wait until it has
+                // closed, because our own attempt to lock the folder would fail.
                 if !*release.is_released.lock() {
                     drop(stores);
                     release.wait();
@@ -137,7 +134,6 @@ impl Store {
     }
 }
 
-/// Creates a folder if it is missing. Returns its canonical path.
 fn made(path: &Path) -> Result<PathBuf> {
     let made = log::make_folder(path).and_then(|()| path.canonicalize());
     made.map_err(|error| Error::StoreFailed {
@@ -154,7 +150,6 @@ fn open(path: &Path, options: &StoreOptions, release: Arc<ReleaseSignal>) -> Res
     open_disk(&disk, format!("file:{}", path.display()), options, held)
 }
 
-/// Opens the store on a disk that is locked by `held`.
 pub(super) fn open_disk(
     disk: &Arc<dyn Disk>,
     target: String,
@@ -172,7 +167,7 @@ pub(super) fn open_disk(
 
 #[cfg(feature = "simulation")]
 impl Store {
-    /// Opens the store on a disk. The caller writes its log.
+    /// Opens the store on a disk without the threads of its log. The caller writes the log.
     pub(crate) fn on_disk(
         disk: &Arc<dyn Disk>,
         options: &StoreOptions,
@@ -191,8 +186,9 @@ impl Store {
     }
 }
 
-/// Reads the store on a disk and writes nothing. The returned [`LogParts`] write the log later. Also returns the last
-/// epoch that was reserved before this opening, and the last epoch that this opening reserves.
+/// Opens the store on a disk, repairs its log and writes the first batch. The returned [`LogParts`] write the rest of
+/// the log. Also returns the last epoch that was reserved before this opening, and the last one that this opening
+/// reserves.
 pub(super) fn read(
     disk: &Arc<dyn Disk>,
     target: String,
@@ -203,8 +199,7 @@ pub(super) fn read(
     let opened = log::open(disk, &options.log(), &new, &clock)?;
     let mut core = opened.core;
     let pause_until = pause_until(clock.now(), &opened.remote);
-    // Recovered sessions get a full timeout (rule 15), because their clients could not reach the store while it was
-    // down.
+    // Recovered sessions get a full timeout, because their clients could not reach the store while it was down.
     core.restart_timeouts(clock.now());
     core.set_journal(Journal::Durable);
     if options.durability_class() == Durability::DelayedRestart {
@@ -234,8 +229,7 @@ pub(super) fn read(
 /// A pause exceeds the timeout by this fraction (1/100), because clients' clocks may be slower than ours.
 const DRIFT: u32 = 100;
 
-/// Returns the end of the pause that is needed because the restart has ended sessions, and logs the reason. `None` if
-/// no pause is needed.
+/// Returns the end of the pause that the restart makes necessary. `None` if no pause is needed.
 fn pause_until(now: BootInstant, remote: &RemoteSessions) -> Option<BootInstant> {
     if !remote.owe_pause() {
         return None;
@@ -252,8 +246,8 @@ fn pause_until(now: BootInstant, remote: &RemoteSessions) -> Option<BootInstant>
 }
 
 impl Engine {
-    /// Ends the pause on time even if no client opens a session. Otherwise a store that is closed without having ended
-    /// its pause would pause again at its next start.
+    /// Ends the pause on time even if no client opens a session. Otherwise the log would never record the end of the
+    /// pause, and the next start would pause again.
     fn time_pause(self: &Arc<Self>) {
         if let Some(pause) = self.pause() {
             let engine = Arc::downgrade(self);
@@ -267,7 +261,6 @@ impl Engine {
     }
 }
 
-/// Starts the timers of the pause and of the sessions, and registers a listener for a failure of the log.
 pub(super) fn serve(mut engine: Engine, files: Option<Files>) -> Arc<Engine> {
     engine.files = files;
     let queue = engine.log_queue();
@@ -293,7 +286,6 @@ impl Files {
         self.processes.lock()
     }
 
-    /// Writes the rest of the log, then releases the folder.
     pub(super) fn close(self) {
         if fork::is_forked() {
             // The log belongs to the parent process, and the log's threads do not exist in the child.

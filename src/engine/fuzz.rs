@@ -17,20 +17,21 @@ use crate::model::protocol::{Create, Request};
 use crate::model::types::{CreateMode, Zxid};
 use crate::runtime::clock::Clock;
 
-/// Flags in the first byte of the input. Bits 2 and 3 of this byte are the durability class of the first opening, and
-/// bits 4 and 5 the class of the second opening.
+/// Flags in the first byte of the input. Bits 2 and 3 of this byte select the durability class of the first opening.
+/// Bits 4 and 5 select the class of the second opening.
 const IS_BACKUP: u8 = 1;
 const IS_CLOSED_IN_ORDER: u8 = 2;
-/// Opens a salvaged copy of the directory instead of the directory.
+/// Flag that selects a salvaged copy of the directory.
 const IS_SALVAGED: u8 = 1 << 6;
 
 /// More than the longest pause after a restart, which is the longest timeout that a log can contain, plus a margin.
 const LONGEST_PAUSE: Duration = Duration::from_secs(26 * 24 * 3600);
 
 /// Opens bytes as a data directory, which is either a backup to restore or the segments of a log. Returns true if the
-/// bytes are such a directory. An inspection must find problems exactly if the store refuses to open. If the store
-/// opens, it writes and is then closed or killed. When it is opened again, it must have everything that was
-/// acknowledged.
+/// bytes are such a directory.
+///
+/// An inspection must find problems exactly when the store refuses to open. A store that opens writes something, and is
+/// then closed or killed. When it is opened again, it must contain everything that it acknowledged.
 pub(crate) fn opening(bytes: &[u8]) -> bool {
     let Some((flags, bytes)) = bytes.split_first() else {
         return false;
@@ -66,7 +67,6 @@ pub(crate) fn opening(bytes: &[u8]) -> bool {
     true
 }
 
-/// Returns options with the durability class that the two lowest bits select.
 fn options(clock: &Clock, bits: u8) -> StoreOptions {
     let class = match bits & 3 {
         1 => Durability::DelayedRestart,
@@ -93,13 +93,11 @@ fn inspected_and_opened(disk: &SimDisk, options: &StoreOptions) -> Option<World>
             );
             None
         }
-        // The store has no zxids left.
         Err(Error::StoreFailed { .. }) => None,
         Err(other) => panic!("bytes alone do no such thing: {other}"),
     }
 }
 
-/// Returns a disk with the data that was salvaged from a directory. `None` if no data can be salvaged.
 fn salvaged(disk: &SimDisk, now_ms: i64) -> Option<SimDisk> {
     let copy = SimDisk::new();
     match log::salvage::salvage_on(disk, &copy, "/", now_ms) {
@@ -111,8 +109,6 @@ fn salvaged(disk: &SimDisk, now_ms: i64) -> Option<SimDisk> {
     }
 }
 
-/// Returns the fuzzer's initial inputs. They are inputs of the fuzzers `backup` and `recovery`, combined with some of
-/// the flags.
 pub(crate) fn openings() -> Vec<(&'static str, Vec<u8>)> {
     let led = |flags: u8, inputs: log::fuzz::Inputs, chosen: &[(&str, &'static str)]| {
         let inputs: BTreeMap<_, _> = inputs.into_iter().collect();
@@ -135,14 +131,12 @@ pub(crate) fn openings() -> Vec<(&'static str, Vec<u8>)> {
     inputs
 }
 
-/// A store on a simulated disk, whose log we write step by step.
 struct World {
     store: Store,
     writer: StepWriter,
     clock: Clock,
 }
 
-/// The persistent znodes: data, version, and the transactions that created and changed them.
 type Image = BTreeMap<String, (Vec<u8>, i32, Zxid, Zxid)>;
 
 impl World {
@@ -156,7 +150,6 @@ impl World {
         })
     }
 
-    /// Creates and changes znodes in a session of this process.
     fn write(&mut self) {
         let connector = self.store.connector();
         let mut opening = connector.open(&ConnectOptions::new());
@@ -168,7 +161,6 @@ impl World {
         }
         let session = match opened {
             Poll::Ready(Ok(session)) => session,
-            // The store is full of sessions.
             Poll::Ready(Err(_)) => return,
             Poll::Pending => panic!("the pause does not end"),
         };
@@ -197,7 +189,6 @@ impl World {
         }
     }
 
-    /// Checks that a request is answered, possibly by a refusal.
     fn ask(&mut self, session: &dyn Backend, request: Request) {
         let mut response = session.submit(request);
         let answer = self.poll(&mut response);

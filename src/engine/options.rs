@@ -36,15 +36,15 @@ pub struct StoreOptions {
 ///
 /// Zxids, and therefore fencing tokens, never go backward in any of these cases. Sessions of the store's own process
 /// end with the process, and so do their ephemeral znodes. If such a session creates a container and no server is
-/// attached, the container is written within a tenth of a second, but the answer does not wait for this.
+/// attached, the store writes the container within a tenth of a second, but the answer does not wait for this.
 ///
-/// The *pause*: after an unclean stop, the log may lack transactions that were acknowledged to a session of another
-/// process, such as the release of a lock. Such a session cannot continue. So when the store is opened, it ends all
-/// sessions of other processes. It then opens no new session until no client can still believe that its old session is
-/// alive. This takes the longest timeout ever granted, plus a hundredth for slow clocks. A call that opens a session
-/// waits for the end of the pause. Whether there is a pause depends on the durability class of the run that was
-/// stopped, not on the class of the next run. If a store was ever served, its copies and the stores restored from its
-/// backups pause in every class, for the longest timeout ever granted or allowed ([`StoreOptions::session_timeouts`]).
+/// After an unclean stop, the log may lack transactions that were acknowledged to sessions of other processes, such as
+/// the release of a lock. The store cannot continue these sessions. At its next start it ends all of them, and opens no
+/// new session until no client can still believe in its old one. This *pause* lasts for the longest timeout ever
+/// granted, plus a hundredth for slow clocks. A call that opens a session waits for the end of the pause. The
+/// durability class of the stopped run decides whether there is a pause, not the class of the next run. If a store was
+/// ever served, its copies and the stores restored from its backups pause in every class, for the longest timeout ever
+/// granted or allowed ([`StoreOptions::session_timeouts`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Durability {
@@ -55,10 +55,10 @@ pub enum Durability {
     /// znodes are acknowledged before they are on the disk. After an unclean stop, these sessions are ended, and a
     /// pause follows (see above).
     DelayedRestart,
-    /// A write is acknowledged without waiting for the disk. The store writes in the background, and syncs only the
-    /// data that keeps tokens from repeating, full segments, and everything when it is closed. Answers wait for the log
-    /// only when its room runs short. After the machine stops, some of the last writes may be missing, even if they
-    /// were acknowledged. The recovered store is the store as it was at one earlier moment.
+    /// A write is acknowledged without waiting for the disk. The store writes in the background. It syncs full
+    /// segments, the data that keeps tokens from repeating, and everything when it is closed. Answers wait for the log
+    /// only when its room runs short. After the machine stops, some of the last acknowledged writes may be missing. The
+    /// recovered store is the store as it was at one earlier moment.
     None,
 }
 
@@ -150,9 +150,9 @@ impl StoreOptions {
     ///
     /// A request that would exceed the limit fails with [`Error::LimitReached`](crate::Error::LimitReached). Requests
     /// that do not make the store larger are never refused, and a store in a folder can always be opened with all its
-    /// content. The sessions of other processes share the last quarter of the limit. For its watches and ephemeral
-    /// znodes, each session can use only an equal share of this quarter, so that no session takes the room that others
-    /// need. Sessions may use up to a sixteenth of the limit, and so may identities, no matter how full the rest is.
+    /// content. The sessions of other processes share the last quarter of the limit. Each session can use only an equal
+    /// share of this quarter for its watches and ephemeral znodes. Sessions may use up to a sixteenth of the limit, and
+    /// so may identities, no matter how full the rest is.
     #[must_use]
     pub fn max_bytes(mut self, limit: usize) -> Self {
         self.limits.bytes = limit;

@@ -1,8 +1,8 @@
-//! [`Outbox`]: the messages to be sent over one connection. Events and answers are in one order (invariant 13).
+//! [`Outbox`]: the queue of events and answers for one connection, in the order in which they occurred (invariant 13).
 //!
-//! Messages are put in under the store's lock, at the time when their events and answers arise. The connection's task
-//! takes them out without this lock, up to the last transaction that the log has. The bytes of the messages count
-//! towards a limit of the connection and a limit of all clients together (invariant 10).
+//! The store adds messages under its lock. The connection's task takes them out without this lock, up to the last
+//! transaction that the log has. The bytes of the messages count towards a limit of the connection and a limit of all
+//! clients together (invariant 10).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +20,6 @@ use crate::model::types::Zxid;
 use crate::model::watch::WatchUpdate;
 use crate::runtime::wake::wake;
 
-/// Queue of messages to one client. The connection's task takes the messages out, encodes them and sends them.
 pub(crate) struct Outbox {
     inner: Mutex<Inner>,
     waker: AtomicWaker,
@@ -31,18 +30,16 @@ pub(crate) struct Outbox {
 
 struct Inner {
     items: VecDeque<Item>,
-    /// Approximate size of the items in bytes.
     bytes: usize,
     /// Bytes that the connection's task holds outside the outbox, in unsent messages and in requests.
     beside: usize,
-    /// The sum of `bytes` and `beside`, as it counts in `unread`.
     account: Account,
     /// Limit of `bytes` when an event is added. If an event would exceed it, the client reads too slowly and its
     /// connection is closed.
     limit: usize,
     end: Option<Ending>,
-    /// True if the connection was woken for an event since it last took something out. Then the next event need not
-    /// wake it again.
+    /// True if the connection was woken for an event and has taken nothing out since. The next event then needs no
+    /// wake-up.
     is_told: bool,
 }
 
@@ -51,7 +48,6 @@ struct Inner {
 pub(crate) struct Item {
     bound: Zxid,
     what: Message,
-    /// Approximate size in bytes, counted until the message is sent.
     bytes: usize,
 }
 
@@ -69,7 +65,6 @@ pub(crate) enum Message {
     },
 }
 
-/// Reason for closing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Ending {
     /// The client has closed the session. The messages in the outbox are still sent, including the reply to the close.
@@ -103,8 +98,7 @@ impl Outbox {
         }
     }
 
-    /// Asks the connection whether the client has sent unread signs of life. The caller must wake the connection
-    /// afterwards.
+    /// Asks the connection whether the client has sent unread signs of life. The caller must then wake the connection.
     pub(super) fn ask_for_signs(&self) {
         self.is_asked.store(true, Ordering::Release);
     }
@@ -137,9 +131,9 @@ impl Outbox {
         !std::mem::replace(&mut inner.is_told, true)
     }
 
-    /// Adds an answer. Returns about how many bytes wait to be sent. Returns `usize::MAX` if the connection is cut off,
-    /// so that the caller carries out no further requests. The connection need not be woken, because its own task is
-    /// the caller.
+    /// Adds an answer. Returns about how many bytes wait to be sent, or `usize::MAX` if the connection is cut off, so
+    /// that the caller carries out no further requests. The caller is the connection's own task, so no wake-up is
+    /// needed.
     pub(super) fn put_answer(
         &self,
         bound: Zxid,
@@ -159,8 +153,8 @@ impl Outbox {
         self.inner.lock().bytes
     }
 
-    /// Ends the outbox. Returns true if the caller must wake the connection. This is necessary even if the connection
-    /// was woken for messages before, because it takes no messages out while its client does not read.
+    /// Ends the outbox. Returns true if the caller must wake the connection. A connection whose client does not read
+    /// takes no messages out, so it must be woken even if it was woken for messages before.
     pub(super) fn end(&self, ending: Ending) -> bool {
         self.inner.lock().end(ending, &self.unread)
     }
@@ -174,14 +168,12 @@ impl Outbox {
         inner.count(&self.unread);
     }
 
-    /// Returns the number of waiting bytes, and their age. `None` if no bytes wait or the client is cut off.
     pub(super) fn account(&self) -> Option<(usize, u64)> {
         let inner = self.inner.lock();
         let Account { bytes, .. } = inner.account;
         (bytes > 0).then(|| (bytes, inner.account.since()))
     }
 
-    /// Wakes the connection. Call this without the store's lock.
     pub(super) fn wake(&self) {
         self.waker.take().into_iter().for_each(wake);
     }
@@ -286,7 +278,6 @@ impl Drop for Outbox {
     }
 }
 
-/// An idle outbox keeps its memory for this number of items.
 const MAX_KEPT_ITEMS: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -295,7 +286,6 @@ pub(crate) enum Taken {
     Nothing,
     /// The next message must wait until the log has this transaction.
     Held(Zxid),
-    /// No message is left, and none will follow.
     End(Ending),
 }
 
@@ -316,7 +306,6 @@ impl Item {
     }
 }
 
-/// Overhead of one heap allocation in bytes.
 const ALLOCATION_BYTES: usize = 16;
 
 /// Returns the approximate number of heap bytes of a reply. The match names each variant, so that a new variant is not

@@ -1,5 +1,4 @@
-//! The processes whose exit ends a session. A store on disk remembers them for the next run of the server
-//! ([`ProcessFile`](crate::log)).
+//! The processes whose exit ends a session. A store on disk records them for its next start.
 
 use tokio::task::JoinError;
 
@@ -13,18 +12,17 @@ use crate::runtime::process::LocalProcess;
 
 impl Connection {
     /// Records the process whose exit ends the session, or that there is none. Await this before the client learns that
-    /// it has the session. From then on the client may rely on the session, and the process that was recorded before
-    /// may exit.
+    /// it has the session. From then on, the process that was recorded before may exit, and its exit must not end the
+    /// session.
     ///
     /// # Errors
-    /// [`StoreFailed`](crate::Error::StoreFailed). In that case the disk still names the process that was recorded
-    /// before.
+    /// [`StoreFailed`](crate::Error::StoreFailed). The disk then still names the process that was recorded before.
     pub(crate) async fn end_with(&self, process: Option<LocalProcess>) -> Result<()> {
         let (engine, session) = (self.engine.clone(), self.session);
         if engine.process_of(session.slot) == process {
             return Ok(());
         }
-        // Do this on a blocking thread, because even a short write may take long on a busy disk.
+        // Use a blocking thread, because even a short write may take long on a busy disk.
         let recording = tokio::task::spawn_blocking(move || record(&engine, session, process));
         match recording.await.map_err(JoinError::try_into_panic) {
             Ok(recorded) => recorded,
@@ -44,7 +42,7 @@ impl Engine {
 }
 
 fn record(engine: &Engine, session: SessionRef, process: Option<LocalProcess>) -> Result<()> {
-    // Hold this lock while writing. If a session has had several connections, the last of them must also write last.
+    // Hold this lock while writing, because the last connection of a session must also be the last to write.
     let mut file = engine.files.as_ref().map(|files| files.processes());
     if !engine.state.lock().core.is_current(session) {
         return Ok(());
@@ -52,8 +50,8 @@ fn record(engine: &Engine, session: SessionRef, process: Option<LocalProcess>) -
     if let Some(file) = &mut file {
         file.record(session.id, process, || all(engine))?;
     }
-    // Set the process in memory only after the write. If the write fails, the client's next attempt must not be skipped
-    // as unchanged.
+    // Set the process in memory only after the write. Otherwise the client's next attempt after a failed write would be
+    // skipped, because nothing seems to have changed.
     let mut state = engine.state.lock();
     if state.core.is_current(session) {
         let process = process.map(|process| Box::new((session.id, process)));
@@ -67,7 +65,6 @@ fn all(engine: &Engine) -> Known {
 }
 
 impl Store {
-    /// Restores the processes of sessions that an earlier run has recorded.
     pub(super) fn recall_processes(&self) {
         let Some(files) = &self.0.files else { return };
         let recorded = files.processes().read();

@@ -19,7 +19,6 @@ use crate::model::types::{SessionId, Zxid};
 use crate::runtime::future::BoxFuture;
 use crate::runtime::random::random;
 
-/// Opens sessions of other processes, and reattaches them when their clients reconnect.
 #[derive(Clone)]
 pub(crate) struct Remote {
     pub(super) engine: Arc<Engine>,
@@ -27,8 +26,8 @@ pub(crate) struct Remote {
 }
 
 impl Store {
-    /// Admits sessions of other processes. From now on everything is logged, even the changes of sessions of this
-    /// process, because other processes may see them.
+    /// Admits sessions of other processes. From now on we log everything, even the changes of sessions of this process,
+    /// because other processes may see them.
     ///
     /// # Errors
     /// [`StoreFailed`](crate::Error::StoreFailed), [`DiskFull`](crate::Error::DiskFull),
@@ -46,8 +45,6 @@ impl Store {
 }
 
 impl Engine {
-    /// Makes the core log everything from now on, and logs the longest timeout that sessions of other processes may be
-    /// granted.
     fn log_everything(&self) -> Result<()> {
         let now = self.now(true, true);
         let mut state = self.state.lock();
@@ -63,30 +60,25 @@ impl Engine {
     }
 }
 
-/// Methods for sessions of other processes.
 impl State {
-    /// Checks that the log has room for another session.
     pub(super) fn check_session(&self) -> Result<()> {
         self.durable.as_ref().map_or(Ok(()), Durable::check_session)
     }
 
-    /// Returns a future that waits until a busy log has room for another session. `None` if the session need not wait.
     pub(super) fn session_room(&self) -> Option<BoxFuture<()>> {
         self.durable.as_ref()?.session_room()
     }
 
-    /// Holds back all messages to a newly opened session ([`Durable::hold_session`]). Returns the future that the
-    /// client must wait for. `None` without a log.
+    /// Holds back all messages to a new session ([`Durable::hold_session`]). Returns the future that the client must
+    /// wait for. `None` without a log.
     pub(super) fn hold_session(&mut self, slot: u32) -> Option<DurabilityWait> {
         let durable = self.durable.as_ref()?;
         Some(durable.hold_session(self.sessions.min_durable_zxid(slot)))
     }
 }
 
-/// Notes the timeout of a session that has just become part of the store.
-///
-/// The log must have the timeout before it has the session, because a restart that finds the session may have to pause
-/// for this timeout.
+/// Notes the timeout of a session that has just become part of the store. The log must have the timeout before it has
+/// the session, because a restart that finds the session may have to pause for this timeout.
 pub(super) fn note_timeout(durable: Option<&mut Durable>, timeout: Duration, core: &Core) {
     if let Some(durable) = durable {
         durable.note_timeout(timeout.as_millis() as u64, core.last_zxid());
@@ -116,14 +108,13 @@ impl Remote {
         self
     }
 
-    /// Returns the bytes that wait for all clients together.
     #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn unread_bytes(&self) -> usize {
         self.engine.state.lock().sessions.unread().bytes()
     }
 
-    /// Opens a session with an outbox of at most `limit` bytes. Waits until the store accepts sessions, and until the
-    /// log has recorded the timeout that the client may rely on.
+    /// Opens a session with an outbox of at most `limit` bytes. Waits for the end of a pause, and until the log has the
+    /// timeout that the client may rely on.
     ///
     /// # Errors
     /// The errors of any logged request, and [`LimitReached`](crate::Error::LimitReached) if there are too many
@@ -132,7 +123,7 @@ impl Remote {
         while let Some(pause) = self.engine.pause() {
             pause.await;
         }
-        // A session waits while the log is busy. It is refused only if the disk is full.
+        // A session waits while the log is busy. Only a full disk refuses it.
         while let Some(room) = self.room() {
             room.await;
         }
@@ -147,7 +138,6 @@ impl Remote {
         self.engine.state.lock().session_room()
     }
 
-    /// Opens a session. Also returns the future to await before the client may rely on the session.
     fn enter(
         &self,
         timeout: Duration,
@@ -172,7 +162,7 @@ impl Remote {
         let connection = Connection::new(engine, &mut state, session, timeout, password, limit);
         let peer = Peer::Remote(connection.outbox.clone());
         state.sessions.insert(session.slot, peer);
-        // A session that still has to be proved is not logged, so it waits for nothing.
+        // A session without a proved identity is not logged yet, so it waits for nothing.
         let passage = match requires_proof {
             true => None,
             false => state.hold_session(session.slot),
@@ -181,8 +171,8 @@ impl Remote {
         Ok((connection, passage))
     }
 
-    /// Reattaches a session over another connection, and closes the session's former connection (rule 12). The timeout
-    /// is negotiated again, but cannot become longer than the logged timeout that the session was opened with.
+    /// Reattaches a session over another connection, and closes the session's former connection. The timeout is
+    /// negotiated again, but cannot become longer than the timeout that the session was opened with.
     ///
     /// The inner error is the reason for refusing the client. An attempt with a wrong password does not affect the
     /// former connection.
@@ -215,8 +205,7 @@ impl Remote {
         // Check only that the log has not failed, not that it has room. A reconnection is not a transaction, and
         // clients must get back to their locks even if the disk is full.
         state.check_log()?;
-        // A session may have a million watches. They are removed in pieces, so that other tasks can take the lock in
-        // between.
+        // Remove the session's watches in pieces, so that other tasks can take the lock in between.
         while state.core.displace(id, password) {
             MutexGuard::bump(&mut state);
         }
@@ -226,8 +215,8 @@ impl Remote {
         let connection = found.map(|(session, timeout)| {
             Connection::new(engine, state_now, session, timeout, *password, limit)
         });
-        // Close the former connection only if the password was right. Session ids are not secret, so otherwise anyone
-        // could close the connections of others.
+        // Close the former connection only if the password was right. Session ids are not secret, so otherwise any
+        // client could close the connections of others.
         let former = connection.as_ref().ok().and_then(|connection| {
             let (slot, outbox) = (connection.session.slot, connection.outbox.clone());
             state_now.sessions.attach(slot, outbox)
@@ -241,8 +230,8 @@ impl Remote {
         Ok(connection)
     }
 
-    /// Ends a session of another process, no matter which connection it has. Returns once the log has the end of the
-    /// session, so that no restart brings the session back.
+    /// Ends a session of another process. Returns once the log has the end of the session, so that no restart brings
+    /// the session back.
     ///
     /// # Errors
     /// [`StoreFailed`](crate::Error::StoreFailed).
@@ -255,8 +244,8 @@ impl Remote {
             let may_log = state.may_tick();
             let slot = state.core.slot_of(id);
             let kicked = state.apply(|core, effects| core.kick(id, may_log, now, effects));
-            // If the core ends the session only later, close its connection now, because the client must not continue
-            // to work with the session.
+            // If the core ends the session only later, close its connection now, so that the client stops using the
+            // session.
             if kicked == Kicked::Ending
                 && let Some(outbox) = slot.and_then(|slot| state.sessions.outbox(slot).cloned())
                 && outbox.end(Ending::Expired)
@@ -285,8 +274,6 @@ impl Remote {
         self.engine.state.lock().core.superuser().cloned()
     }
 
-    /// Returns the last zxid that the store has used. A client that has seen a later zxid was connected to another
-    /// store.
     pub(crate) fn last_zxid(&self) -> Zxid {
         self.engine.state.lock().core.last_zxid()
     }

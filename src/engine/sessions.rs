@@ -1,5 +1,5 @@
-//! [`SessionTable`]: the part of each session that the engine keeps outside the core, by the session's slot in the
-//! core.
+//! [`SessionTable`]: the part of each session that the engine keeps outside the core. Sessions have the same slots as
+//! in the core.
 
 use std::sync::{Arc, Weak};
 
@@ -11,14 +11,12 @@ use crate::backend::SessionStatus;
 use crate::model::types::{SessionId, Zxid};
 use crate::runtime::process::LocalProcess;
 
-/// For each session, the receiver of its messages, and the transaction that its messages wait for.
 #[derive(Default)]
 pub(super) struct SessionTable {
     slots: Vec<Slot>,
-    /// Outboxes of closed sessions with messages that the client has not read. Their bytes count until the outboxes are
-    /// dropped.
+    /// Outboxes of closed sessions whose clients have not read all messages yet. Their bytes count until the outboxes
+    /// are dropped.
     closing: Vec<Weak<Outbox>>,
-    /// The bytes in all outboxes together.
     unread: Arc<Unread>,
 }
 
@@ -27,10 +25,10 @@ struct Slot {
     peer: Peer,
     /// The transaction that the log must have before any further message to the session leaves.
     bound: Zxid,
-    /// Sender that is dropped when the session ends or is reattached. The drop completes the session's
+    /// Dropping this sender when the session ends or is reattached completes the session's
     /// [`Follower`](super::connection::Follower).
     follower: Option<oneshot::Sender<()>>,
-    /// The session's id, and the process whose exit ends the session.
+    /// The process whose exit ends the session.
     process: Option<Box<(SessionId, LocalProcess)>>,
 }
 
@@ -39,14 +37,11 @@ pub(super) enum Peer {
     /// The slot is free, or its session belongs to another process and has no connection.
     #[default]
     Absent,
-    /// A session of this process.
     Local(Arc<SessionStatus>),
-    /// A connected session of another process.
     Remote(Arc<Outbox>),
 }
 
 impl SessionTable {
-    /// Puts a new session in its slot. The bound of the session that had this slot before is dropped.
     pub(super) fn insert(&mut self, slot: u32, peer: Peer) {
         *self.slot(slot) = Slot {
             peer,
@@ -56,8 +51,8 @@ impl SessionTable {
         };
     }
 
-    /// Gives a session a new connection, and returns its former connection. The bound stays, because the new connection
-    /// must not show an older state than the former connection did.
+    /// Gives a session a new connection, and returns the former one. The bound stays, because the new connection must
+    /// not show an older state than the former connection did.
     pub(super) fn attach(&mut self, slot: u32, outbox: Arc<Outbox>) -> Option<Arc<Outbox>> {
         let slot = self.slot(slot);
         slot.follower = None;
@@ -68,7 +63,6 @@ impl SessionTable {
         }
     }
 
-    /// Returns a receiver that completes when the session ends or is reattached.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn follow(&mut self, slot: u32) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
@@ -76,13 +70,11 @@ impl SessionTable {
         receiver
     }
 
-    /// Returns a session's id and the process whose exit ends the session. `None` if no such process is known.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn process(&mut self, slot: u32) -> &mut Option<Box<(SessionId, LocalProcess)>> {
         &mut self.slot(slot).process
     }
 
-    /// Returns the sessions that end with a known process, each with this process.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn processes(&self) -> impl Iterator<Item = (SessionId, LocalProcess)> {
         self.slots
@@ -90,7 +82,6 @@ impl SessionTable {
             .filter_map(|slot| Some(**slot.process.as_ref()?))
     }
 
-    /// Removes a session's connection, unless the session has another connection by now.
     pub(super) fn detach(&mut self, slot: u32, outbox: &Arc<Outbox>) {
         // The client may have reconnected before the store noticed that this connection was dead.
         if self
@@ -110,7 +101,6 @@ impl SessionTable {
         std::mem::take(&mut slot.peer)
     }
 
-    /// Returns the outbox of a connected session of another process.
     #[inline]
     pub(super) fn outbox(&self, slot: u32) -> Option<&Arc<Outbox>> {
         match &self.slots.get(slot as usize)?.peer {
@@ -119,8 +109,6 @@ impl SessionTable {
         }
     }
 
-    /// Returns the session's bound, which is the transaction that the log must have before the session's next message
-    /// leaves.
     #[inline]
     pub(super) fn min_durable_zxid(&mut self, slot: u32) -> &mut Zxid {
         &mut self.slot(slot).bound
@@ -154,8 +142,8 @@ impl SessionTable {
         }
     }
 
-    /// Closes the connections with the oldest unread bytes, until the unread bytes of the others are within the limit.
-    /// Returns the outboxes that the caller must wake.
+    /// Closes the connections with the oldest unread bytes, until the rest is within the limit. Returns the outboxes
+    /// that the caller must wake.
     #[cold]
     pub(super) fn cut_slow_readers(&self) -> Vec<Arc<Outbox>> {
         let mut cut = Vec::new();
@@ -169,9 +157,8 @@ impl SessionTable {
             .filter_map(|outbox| outbox.account().map(|account| (account, outbox)))
             .collect();
         let own = self.unread.own_bytes(unread.len());
-        // Connections with less than half of an equal share of the limit are closed last, so that other clients cannot
-        // cause the closing of a client that reads. Among the rest, the connection with the oldest unread byte is
-        // closed first.
+        // Connections that hold less than half of an equal share of the limit are closed last, so that a client that
+        // reads does not lose its connection because of slow ones.
         unread.sort_unstable_by_key(|((bytes, since), _)| (*bytes <= own, *since));
         for (_, outbox) in unread {
             if !self.unread.is_over() {

@@ -1,7 +1,5 @@
-//! [`StallMeter`]: measures how long the store could not work. It runs a periodic beat and measures how late each beat
-//! is.
-//!
-//! The core decides which sessions expire later because of a stall (`core/expiry.rs`).
+//! [`StallMeter`]: measures for how long the store could not work. The core decides which sessions expire later because
+//! of a stall (`core/expiry.rs`).
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -17,16 +15,15 @@ const PERIOD: Duration = Duration::from_millis(250);
 /// A beat that is late by less than this is not a stall, because timers on a busy machine are this late.
 const SLACK: Duration = Duration::from_millis(50);
 
-/// Measures how late a periodic beat takes the store's lock. The beat is late if the process was stopped, if the
-/// machine had no free processor, or if another task held the lock for long.
+/// Meter of the lateness of a periodic beat. A beat is late if the process was stopped, if the machine had no free
+/// processor, or if another task held the store's lock for long.
 ///
 /// The meter uses [`Clock::awake`], which does not count the time while the machine is suspended. Clients on other
-/// machines keep running during that time. So when a suspended server wakes up, it frees the locks of clients that have
-/// stopped sending signs of life, as if it had been running.
+/// machines keep running during that time. A server that wakes up therefore frees the locks of clients that went silent
+/// during its suspension.
 #[derive(Debug)]
 pub(super) struct StallMeter {
-    /// Due time of the next beat. If that beat is already late and a part of its lateness was counted, the end of the
-    /// counted part.
+    /// Due time of the next beat, or the time up to which its lateness was counted already.
     due: BootInstant,
     pub(super) counted: Histogram<{ STALL_BOUNDS_NS.len() }>,
 }
@@ -51,13 +48,13 @@ impl StallMeter {
         Self { due, counted }
     }
 
-    /// Returns how late the beat is, without the part that was already counted. Returns 0 up to [`SLACK`].
+    /// Returns the lateness that was not counted before. Returns 0 if it is less than [`SLACK`].
     fn late(&mut self, awake: BootInstant) -> Duration {
         let late = awake.since(self.due);
         if late < SLACK {
             return Duration::ZERO;
         }
-        // The beat itself has not happened yet. It will add only the lateness after this moment.
+        // The late beat is still to come. It will add only the lateness after this moment.
         self.due = awake;
         self.counted.add(late);
         late
@@ -71,7 +68,7 @@ impl StallMeter {
 }
 
 impl State {
-    /// Counts how late the beat is at this moment. Call this before the core decides about any session.
+    /// Counts the lateness of the beat so far. Call this before the core decides about any session.
     pub(super) fn count_stall(&mut self, clock: &Clock) {
         if let Some(stalls) = &mut self.stalls {
             self.core.count_stall(stalls.late(clock.awake()));
@@ -115,5 +112,4 @@ async fn beat(engine: Weak<Engine>, clock: Clock) {
     }
 }
 
-/// Shortest stall that is logged as a warning.
 const LEAST_REPORTED: Duration = Duration::from_secs(1);

@@ -1,9 +1,9 @@
-//! [`State`]: the core, together with everything else that the engine keeps under the same lock.
-//! [`apply`](State::apply) is the only way to change the core.
+//! [`State`]: the core, and everything else that the engine keeps under the same lock. [`apply`](State::apply) is the
+//! only way to change the core.
 //!
-//! Because the core, the log's queue and the outboxes share one lock, they see all changes in the same order.
-//! Transactions reach the log in the order of their zxids (invariant 2), and events and answers leave in the order in
-//! which they happened (invariants 3, 9 and 13).
+//! Because the core, the log's queue and the outboxes share one lock, all of them see all changes in the same order.
+//! Transactions reach the log in zxid order (invariant 2), and events and answers leave in the order in which they
+//! happened (invariants 3, 9 and 13).
 
 use std::sync::{Arc, Weak};
 
@@ -21,15 +21,11 @@ use crate::model::types::{SessionState, Zxid};
 use crate::model::watch::WatchCell;
 use crate::runtime::clock::{BootInstant, Clock};
 
-/// A store's content, and the receivers of its changes.
 pub(super) struct State {
     pub(super) core: Core,
-    /// Effects of the last core call, until [`collect`](Self::collect) delivers them.
     effects: Effects,
-    /// Cells of the watches of this process, by watch index.
     pub(super) cells: Vec<Option<Arc<WatchCell>>>,
     pub(super) sessions: SessionTable,
-    /// Time of the next scheduled [`tick`](Engine::tick).
     pub(super) alarm: Option<BootInstant>,
     /// Set once sessions of other processes are admitted.
     pub(super) stalls: Option<StallMeter>,
@@ -37,11 +33,11 @@ pub(super) struct State {
     pub(super) durable: Option<Durable>,
 }
 
-/// Wake-ups that remain to be done after a core call. They are done without the lock, because a waker may run its task
-/// on the calling thread, and the task may call the store.
+/// Wake-ups to be done after a core call, without the lock. A waker may run its task on the calling thread, and the
+/// task may call the store.
 #[derive(Default)]
 pub(super) struct Wakeups {
-    /// The first cell. Most calls wake at most one watcher, so this field avoids an allocation.
+    /// The first watch cell to wake. Most calls wake at most one watcher, so this field avoids an allocation.
     cell: Option<Arc<WatchCell>>,
     more_cells: Vec<Arc<WatchCell>>,
     ended: Vec<(Arc<SessionStatus>, SessionState)>,
@@ -49,7 +45,7 @@ pub(super) struct Wakeups {
     pub(super) alarm: Option<BootInstant>,
 }
 
-/// The buffer keeps its memory for this number of events between calls. One transaction may fire a million events.
+/// Number of events that the buffer keeps memory for between calls. One transaction may fire a million events.
 const MAX_KEPT_EVENTS: usize = 1 << 10;
 
 impl State {
@@ -65,23 +61,23 @@ impl State {
         }
     }
 
-    /// Makes one call to the core, and hands the resulting transactions to the log.
+    /// Makes one call to the core, and hands the resulting transactions to the log. Both steps happen under one lock.
     ///
-    /// Both steps happen under one lock. Otherwise another session could see a transaction that the log does not have
-    /// yet, and [`bind`](Self::bind) could not hold back the answer to that session (invariant 2).
+    /// Otherwise another session could see a transaction that the log does not have yet, and [`bind`](Self::bind) would
+    /// not hold back the answer to that session (invariant 2).
     #[inline]
     pub(super) fn apply<T>(&mut self, act: impl FnOnce(&mut Core, &mut Effects) -> T) -> T {
         self.apply_logged(|core, effects, _| act(core, effects))
     }
 
     /// Works as [`apply`](Self::apply), for a call that also appends a record to the log. The record precedes the
-    /// transactions of the call.
+    /// call's transactions.
     #[inline]
     pub(super) fn apply_logged<T>(
         &mut self,
         act: impl FnOnce(&mut Core, &mut Effects, Option<&mut Durable>) -> T,
     ) -> T {
-        // If the call raises this zxid, its answer must wait until the log has the new transaction.
+        // If the call raises `last_kept`, its answer must wait until the log has the new transaction.
         let before = self.core.last_kept();
         let outcome = act(&mut self.core, &mut self.effects, self.durable.as_mut());
         if let Some(durable) = &mut self.durable {
@@ -90,7 +86,6 @@ impl State {
         outcome
     }
 
-    /// Checks that a request may be carried out (`Durable::admit`). Always succeeds without a log.
     #[inline]
     pub(super) fn admit(&self, session: SessionRef, request: &Request) -> Result<Zxid> {
         match &self.durable {
@@ -99,8 +94,7 @@ impl State {
         }
     }
 
-    /// Returns true if an answer to a session of this process about the session's own entries need not wait for the
-    /// log.
+    /// Returns true if an answer to a session of this process about its own entries need not wait for the log.
     #[inline]
     pub(super) fn answers_at_once(&mut self, slot: u32, shown: impl FnOnce(&Core) -> Zxid) -> bool {
         match &self.durable {
@@ -114,18 +108,14 @@ impl State {
         }
     }
 
-    /// Checks that the log has not failed (invariant 12).
     pub(super) fn check_log(&self) -> Result<()> {
         self.durable.as_ref().map_or(Ok(()), Durable::check)
     }
 
-    /// Returns true if the log has room for the ends of sessions and for reaped znodes.
     pub(super) fn may_tick(&self) -> bool {
         self.durable.as_ref().is_none_or(Durable::has_reserve)
     }
 
-    /// Raises a session's bound to the transaction that its next message shows, and returns the bound. Returns 0
-    /// without a log.
     #[inline]
     pub(super) fn bind(&mut self, slot: u32, shown: Zxid) -> Zxid {
         match &self.durable {
@@ -134,7 +124,7 @@ impl State {
         }
     }
 
-    /// Returns the future that an answer which shows the transaction `shown` must wait for. The future also waits until
+    /// Returns the future that an answer showing the transaction `shown` must wait for. The future also waits until
     /// earlier answers of the session may leave. `None` if the answer may leave now.
     #[inline]
     pub(super) fn passage(&mut self, slot: u32, shown: Zxid) -> Option<DurabilityWait> {
@@ -143,7 +133,6 @@ impl State {
         durable.passage(bound)
     }
 
-    /// Delivers the effects of a core call, and returns the wake-ups that remain. `None` if there are none.
     pub(super) fn gather(&mut self, clock: &Clock) -> Option<Wakeups> {
         let alarm = self.next_alarm(clock);
         (alarm.is_some() || !self.effects.is_empty()).then(|| {
@@ -156,7 +145,7 @@ impl State {
         })
     }
 
-    /// Delivers the events of the last call, and adds the wake-ups that remain to `wakeups`.
+    /// Delivers the events of the last call, and adds the necessary wake-ups to `wakeups`.
     ///
     /// This must run before the lock is released and before any answer is put in an outbox, because an event precedes
     /// every later answer (invariants 3 and 9).
@@ -168,7 +157,7 @@ impl State {
         }
         fired.shrink_to(MAX_KEPT_EVENTS);
         self.effects.fired = fired;
-        // These sessions have missed events, so nothing more may be sent to them.
+        // Overflowed sessions have missed events, so nothing more may be sent to them.
         for slot in self.effects.overflowed.drain(..) {
             if let Some(outbox) = self.sessions.outbox(slot)
                 && outbox.end(Ending::Overflow)
@@ -203,8 +192,8 @@ impl State {
                     }
                 }
                 Peer::Local(status) => {
-                    // This must happen before the lock is released. From then on, other sessions can take the session's
-                    // locks, and its guards must not believe that they hold them (invariant 6).
+                    // Do this before the lock is released. From then on, other sessions can take the locks of the ended
+                    // session, so its guards must not believe that they hold them (invariant 6).
                     status.set_closing();
                     let state = match ended.end {
                         End::Expired => SessionState::Expired,
@@ -217,7 +206,6 @@ impl State {
         }
     }
 
-    /// Closes the slowest connections until the unread bytes of all clients together are within their limit.
     #[inline]
     pub(super) fn cut_slow_readers(&self, wakeups: &mut Wakeups) {
         if self.sessions.unread().is_over() {
@@ -240,7 +228,6 @@ impl State {
         let Some(cell) = self.cells.get_mut(fired.watch.index as usize) else {
             return;
         };
-        // After the last event of a watch, remove its cell, because the core may reuse the index.
         let cell = if fired.is_last {
             cell.take()
         } else {
@@ -262,8 +249,7 @@ impl State {
     }
 
     /// Sets the alarm to the core's next deadline and returns it. Returns `None` if an alarm is already set for that
-    /// time or earlier. If this replaces a later alarm, the task of that alarm ends when it finds the new one
-    /// ([`Engine::tick`]).
+    /// time or earlier. The task of a later alarm ends when it finds the new one ([`Engine::tick`]).
     pub(super) fn next_alarm(&mut self, clock: &Clock) -> Option<BootInstant> {
         let due = self.core.next_deadline(|| clock.now())?;
         if self.alarm.is_some_and(|alarm| alarm <= due) {
@@ -323,8 +309,6 @@ impl Wakeups {
     }
 }
 
-/// Calls [`Engine::tick`] at every alarm, until no alarm is left, another timer has taken over, or the store is
-/// dropped.
 async fn keep_time(engine: Weak<Engine>, clock: Clock, mut alarm: BootInstant) {
     loop {
         clock.sleep_until(alarm).await;

@@ -1,5 +1,5 @@
-//! Facts about a store for ZooKeeper's four-letter commands. A list is read in pieces, and the store's lock is released
-//! between the pieces, so that an operator's request does not delay clients (invariant 15).
+//! Facts about a store for ZooKeeper's four-letter commands. Lists are read in pieces, and the store's lock is released
+//! in between, so that an operator's request does not delay clients (invariant 15).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -15,7 +15,7 @@ use crate::model::types::SessionId;
 #[cfg(feature = "metrics")]
 use crate::runtime::histogram::Distribution;
 
-/// Number of slots examined each time we take the lock. This takes a few hundred microseconds.
+/// Number of slots examined each time we take the lock, which takes a few hundred microseconds.
 const PIECE: usize = 4_096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,12 +29,11 @@ pub(crate) enum NotAdmitting {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub(crate) entries: usize,
-    /// Number of bytes that the texts of all entries may have together.
+    /// Limit of the total length of the entries' texts.
     pub(crate) bytes: usize,
 }
 
 impl Room {
-    /// Takes room for one entry with a text of `bytes` bytes. Returns false if there is no room for it.
     fn take(&mut self, bytes: usize) -> bool {
         let fits = self.entries > 0 && bytes <= self.bytes;
         if fits {
@@ -45,7 +44,6 @@ impl Room {
     }
 }
 
-/// A list that was cut off if it did not fit in the room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Listed<T> {
     pub(crate) list: T,
@@ -54,7 +52,6 @@ pub(crate) struct Listed<T> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Expiring {
-    /// Time at which the sessions expire, in milliseconds since the Unix epoch.
     pub(crate) at_ms: i64,
     pub(crate) sessions: Vec<SessionId>,
 }
@@ -69,10 +66,8 @@ pub(crate) struct Watched {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListedSession {
     pub(crate) id: SessionId,
-    /// `None` if the session never expires.
     pub(crate) timeout: Option<Duration>,
     pub(crate) is_local: bool,
-    /// The session's identities in the form that may be shown.
     pub(crate) identities: Vec<String>,
     pub(crate) watches: usize,
     pub(crate) ephemerals: usize,
@@ -80,7 +75,6 @@ pub(crate) struct ListedSession {
 
 pub(crate) type Owned = BTreeMap<SessionId, Vec<ZnodePath>>;
 
-/// Watched paths, each with a session that watches it.
 pub(crate) type Watching = BTreeSet<(ZnodePath, SessionId)>;
 
 impl Store {
@@ -88,28 +82,22 @@ impl Store {
         self.0.state.lock().core.counts()
     }
 
-    /// Returns the number of bytes that wait for all clients of other processes together.
     pub(crate) fn unread_bytes(&self) -> usize {
         self.0.state.lock().sessions.unread().bytes()
     }
 
-    /// Returns the limit on the bytes that may wait for all clients together.
     #[cfg(feature = "metrics")]
     pub(crate) fn max_unread_bytes(&self) -> usize {
         self.0.state.lock().sessions.unread().limit()
     }
 
-    /// Returns the distribution of the store's stalls. `None` until sessions of other processes are admitted.
     #[cfg(feature = "metrics")]
     pub(crate) fn stalls(&self) -> Option<Distribution> {
         let state = self.0.state.lock();
         Some(state.stalls.as_ref()?.counted.read())
     }
 
-    /// Checks that the store opens new sessions at this time.
-    ///
-    /// # Errors
-    /// The reason why the store opens no sessions.
+    /// Checks that the store opens new sessions at this time. The error is the reason why it does not.
     pub(crate) fn check_admission(&self) -> Result<(), NotAdmitting> {
         if self.0.pause().is_some() {
             return Err(NotAdmitting::Pause);
@@ -125,30 +113,25 @@ impl Store {
         self.0.state.lock().core.settings()
     }
 
-    /// Returns the folder's path, or `memory:NAME`.
     pub(crate) fn place(&self) -> &str {
         let target = self.0.target.as_str();
         target.strip_prefix("file:").unwrap_or(target)
     }
 
-    /// Returns true until the store's log fails.
     pub(crate) fn is_at_work(&self) -> bool {
         self.0.state.lock().check_log().is_ok()
     }
 
-    /// Returns the log's counters. `None` without a log.
     pub(crate) fn log_stats(&self) -> Option<crate::log::LogStats> {
         self.0.log_queue().map(|queue| queue.stats())
     }
 
-    /// Lists the sessions that can expire, ordered by deadline.
     pub(crate) fn endings(&self, mut room: Room) -> Listed<Vec<Expiring>> {
         let (now, unix_ms) = (self.0.clock.now(), self.0.clock.unix_ms());
         let mut endings = Vec::<Expiring>::new();
         let mut after = None;
         loop {
-            // Continue after the last key. If we continued after a number of entries, sessions that end in between
-            // would shift the entries.
+            // Continue after the last key. A position would be wrong if sessions have ended since.
             let piece = self.0.state.lock().core.expiring(after, PIECE);
             let Some((last, _)) = piece.last() else {
                 return whole(endings);
@@ -158,7 +141,7 @@ impl Store {
                 if !room.take(SESSION_BYTES) {
                     return cut(endings);
                 }
-                // The number is negative for an overdue session, which the core is about to end or has just ended.
+                // The number is negative for an overdue session.
                 let ahead_ms = deadline.as_millis() as i64 - now.as_millis() as i64;
                 let at_ms = unix_ms.saturating_add(ahead_ms);
                 match endings.last_mut().filter(|last| last.at_ms == at_ms) {
@@ -172,7 +155,6 @@ impl Store {
         }
     }
 
-    /// Lists the ephemeral znodes of each session that has any.
     pub(crate) fn ephemerals(&self, mut room: Room) -> Listed<Owned> {
         let mut owned = Owned::new();
         let mut left = self.counts().ephemerals;
@@ -193,7 +175,6 @@ impl Store {
         }
     }
 
-    /// Lists all sessions, with the number of their ephemeral znodes.
     pub(crate) fn sessions(&self) -> Vec<ListedSession> {
         let mut sessions = Vec::new();
         self.walk(Core::session_slots, |core, slots| {
@@ -241,7 +222,7 @@ impl Store {
         }
     }
 
-    /// Counts the watches that [`watching`](Self::watching) lists. Uses one bit of memory for each znode and each
+    /// Counts the watches that [`watching`](Self::watching) lists, with one bit of memory for each znode and each
     /// session.
     pub(crate) fn watched(&self) -> Watched {
         let mut watched = Watched::default();
@@ -255,13 +236,13 @@ impl Store {
             });
             true
         });
-        // The loop above counts only paths of existing znodes. Add the watched paths without a znode. All of them
+        // The loop above counts only paths of existing znodes, so add the watched paths without a znode. All of these
         // count, because no client can watch the children of a missing znode.
         watched.paths += self.0.state.lock().core.watched_absences();
         watched
     }
 
-    /// Calls `see` with the core and each piece of the slots, until it returns false.
+    /// Calls `see` with the core and each piece of the slots, until `see` returns false.
     fn walk(
         &self,
         slots: impl Fn(&Core) -> usize,
@@ -269,7 +250,7 @@ impl Store {
     ) {
         let mut state = self.0.state.lock();
         let mut at = 0;
-        // Call `slots` again for each piece, because the table may grow in between.
+        // Call `slots` for each piece, because the table may grow in between.
         while at < slots(&state.core) {
             let piece = at..at + PIECE;
             at = piece.end;
@@ -281,7 +262,6 @@ impl Store {
     }
 }
 
-/// Length of the longest text of a session id in bytes.
 const SESSION_BYTES: usize = 20;
 
 fn whole<T>(list: T) -> Listed<T> {
@@ -298,7 +278,6 @@ fn cut<T>(list: T) -> Listed<T> {
 struct Marks(Vec<u64>);
 
 impl Marks {
-    /// Marks a slot. Returns true if it was not marked before.
     fn mark(&mut self, slot: u32) -> bool {
         let (word, bit) = (slot as usize / 64, 1 << (slot % 64));
         if self.0.len() <= word {

@@ -39,8 +39,7 @@ fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Returns the result of a future that is ready immediately. In a store of this process, every future is, except
-/// futures that wait for time to pass.
+/// Returns the result of a future that must be ready immediately.
 fn now<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,

@@ -6,20 +6,18 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 ///
 /// While the sum exceeds the limit, the connection with the oldest unread bytes is closed, unless it holds few bytes. A
 /// client that keeps reading is never closed, no matter how much it requests. The age of bytes is measured by the
-/// number of bytes that have arrived since, so we need no clock.
+/// number of bytes that have arrived since then, so we need no clock.
 #[derive(Debug)]
 pub(crate) struct Unread {
     limit: AtomicUsize,
     bytes: AtomicUsize,
-    /// Number of bytes that have ever arrived, for all clients.
     came: AtomicU64,
 }
 
-/// The bytes that wait for one client.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Account {
     pub(super) bytes: usize,
-    /// Number of bytes that have been waiting since `since`.
+    /// Number of bytes that were already waiting when `since` was set.
     left: usize,
     since: u64,
 }
@@ -51,7 +49,6 @@ impl Unread {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns true if a connection has to be closed.
     pub(super) fn is_over(&self) -> bool {
         self.bytes() > self.limit.load(Ordering::Relaxed)
     }
@@ -67,7 +64,7 @@ impl Unread {
         if let Some(more) = bytes.checked_sub(before) {
             self.bytes.fetch_add(more, Ordering::Relaxed);
             let came = self.came.fetch_add(more as u64, Ordering::Relaxed);
-            // The oldest byte decides about the age. If other bytes already wait, the new bytes do not change it.
+            // The oldest byte determines the age, so new bytes do not change it while others wait.
             if before == 0 {
                 account.mark(came);
             }
@@ -77,7 +74,7 @@ impl Unread {
         self.bytes.fetch_sub(gone, Ordering::Relaxed);
         account.left = account.left.saturating_sub(gone);
         if account.left == 0 {
-            // All bytes that waited at `since` have been read, so the remaining ones arrived later.
+            // All bytes that waited at `since` have been read. The remaining bytes arrived later.
             account.mark(self.came.load(Ordering::Relaxed));
         }
     }

@@ -1,5 +1,4 @@
-//! Backup and restore. A backup is one file with the whole content of a store at one moment. A restore checks the whole
-//! file before it creates anything.
+//! Backup and restore. A backup is one file with the whole content of a store at one moment.
 
 #[cfg(test)]
 mod tests;
@@ -28,12 +27,11 @@ use crate::runtime::random::{hex, random};
 pub struct Summary {
     /// The id of the store, as in [`Client::store_id`](crate::Client::store_id).
     pub store_id: String,
-    /// The backup includes all transactions up to this one. After a restore, the store assigns only higher zxids.
+    /// The last transaction in the backup. After a restore, the store assigns only higher zxids.
     pub zxid: Zxid,
     /// Number of znodes, including the four that every store has.
     pub znodes: u64,
-    /// Number of sessions, not counting the local sessions of the process that has the store open. A restore ends these
-    /// sessions.
+    /// Number of sessions, without the sessions of the process that has the store open. A restore ends all of them.
     pub sessions: u64,
     /// The size of the backup file in bytes. After a salvage, the size of the new directory's snapshot.
     pub bytes: u64,
@@ -41,8 +39,8 @@ pub struct Summary {
 
 /// Writes the whole content of the store in the directory `dir` to the file `file`.
 ///
-/// Replaces an existing file atomically. `dir` is only read. It may be in use, and the backup does not make its store
-/// wait. The backup contains at least everything that was acknowledged before the call.
+/// Replaces an existing file atomically. Only reads `dir`, which may be in use, and does not make its store wait. The
+/// backup contains at least everything that was acknowledged before the call.
 ///
 /// Blocks the thread, and needs as much memory as the store's content.
 ///
@@ -70,7 +68,6 @@ pub fn backup(dir: impl AsRef<Path>, file: impl AsRef<Path>) -> Result<Summary> 
     let (dir, file) = (dir.as_ref(), file.as_ref());
     let (folder, name) = folder_and_name(file)?;
     check_outside(dir, file)?;
-    // Check a symlink itself, not its target, because the rename would replace the link.
     check_regular(file, fs::symlink_metadata(file))?;
     let (head, core) = content(&View::new(dir), now_ms())?;
     let bytes = write(&Folder::new(folder), &name, Form::Backup, &head, &core)?;
@@ -102,7 +99,7 @@ impl<W: io::Write + Send> DiskFile for Stream<W> {
         refused()
     }
 
-    /// Appends. [`snapshot::write`] writes in order and leaves no gap.
+    /// Appends, because [`snapshot::write`] writes in order and leaves no gap.
     fn write_at(&self, _at: u64, bytes: &[u8]) -> io::Result<()> {
         let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         stream.write_all(bytes)
@@ -118,7 +115,6 @@ impl<W: io::Write + Send> DiskFile for Stream<W> {
     }
 }
 
-/// Reads the content for a backup. The store may be in use.
 fn content(disk: &dyn Disk, now_ms: i64) -> Result<(Head, Core)> {
     let store = store_in(disk)?;
     let Content {
@@ -133,10 +129,12 @@ fn content(disk: &dyn Disk, now_ms: i64) -> Result<(Head, Core)> {
 /// Restores the backup `file` into the directory `dir`, which must be empty or missing.
 ///
 /// The restored store continues above all zxids that the original has assigned since the backup, so tokens do not go
-/// back. When the restored store is opened, the sessions of other processes end, because these processes may have
-/// released and acquired locks since the backup. If the original was served, the store admits no session for some time
-/// after the opening, because a client may still believe in a session that has ended. This pause is the longest timeout
-/// that the original granted or allowed, or that the options of the opening allow, plus one percent.
+/// back. Opening the restored store ends the sessions of other processes, because these processes may have released and
+/// acquired locks since the backup.
+///
+/// If the original was served, the opened store then admits no session for some time, because a client may still
+/// believe in a session that has ended. This pause is the longest timeout that the original granted or allowed, or that
+/// the options of the opening allow, plus one percent.
 ///
 /// Blocks the thread, and needs as much memory as the store's content.
 ///
@@ -153,14 +151,14 @@ pub fn restore(file: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<Summary>
     let restored = restored(&View::new(folder), &name, now_ms());
     let (head, core, bytes) = restored.map_err(|unreadable| unreadable.of(file.to_owned()))?;
     create_store(dir, &head, &core)?;
-    // Two restores of one backup in the same millisecond would assign the same zxids. Wait until this millisecond has
-    // passed.
+    // Two restores of one backup in the same millisecond would assign the same zxids, so wait until this millisecond is
+    // over.
     std::thread::sleep(Duration::from_millis(1));
     Ok(summary(&head, &core, bytes))
 }
 
-/// Reads a backup. Returns the header and the content of a store that continues from the backup, and the size of the
-/// backup in bytes.
+/// Reads a backup. Returns the header and the content of the store that continues from it, and the backup's size in
+/// bytes.
 fn restored(
     disk: &dyn Disk,
     name: &str,
@@ -171,9 +169,8 @@ fn restored(
     let loaded = snapshot::load(&*file, Form::Backup, &mut core, &mut || Ok(()))?;
     let was = loaded.head;
     let was_facts = was.start.facts;
-    // Start above every zxid that the original may have assigned since, so that tokens do not go back (invariant 5).
     let zxid = epoch::beyond(was_facts.epoch, was.made, now_ms).max(was_facts.zxid);
-    // No store gets this far, so the header is damaged. A store with this zxid could not be opened.
+    // No real store reaches this zxid, so the header is damaged. A store with this zxid could not be opened.
     if epoch::is_exhausted(zxid) {
         return Err(Unreadable::damaged(
             0,
@@ -208,13 +205,10 @@ pub(crate) fn restore_on(from: &dyn Disk, to: &dyn Disk, now_ms: i64) -> Result<
     fill(to, &head, &core).map(drop)
 }
 
-/// Returns the current time to the millisecond. Two restores of one backup get different zxids only in different
-/// milliseconds.
 pub(super) fn now_ms() -> i64 {
     Clock::system().exact_unix_ms()
 }
 
-/// Returns a header for content that is in no log yet.
 pub(super) fn head(store: [u8; 16], facts: Facts, made: u32) -> Head {
     let facts = Facts { chain: 0, ..facts };
     Head {
@@ -247,9 +241,9 @@ pub(super) fn store_in(view: &dyn Disk) -> Result<[u8; 16]> {
     }
 }
 
-/// Writes a file under a temporary name, and renames it once it is complete and synced.
+/// Writes a file under a temporary name, and renames the file once it is complete and synced.
 ///
-/// A backup's temporary name is random, so that other users who can write to its folder cannot create it first.
+/// A backup's temporary name is random, so that other users who can write to its folder cannot create the file first.
 fn write(disk: &dyn Disk, name: &str, form: Form, head: &Head, core: &Core) -> Result<u64> {
     let unfinished = match form {
         Form::Snapshot => UNFINISHED.to_owned(),
@@ -269,8 +263,7 @@ fn write(disk: &dyn Disk, name: &str, form: Form, head: &Head, core: &Core) -> R
     })
 }
 
-/// Creates a data directory with this content and returns the size of its snapshot. Leaves nothing behind after an
-/// error.
+/// Creates a data directory and returns the size of its snapshot. Leaves nothing behind after an error.
 pub(super) fn create_store(dir: &Path, head: &Head, core: &Core) -> Result<u64> {
     let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
     let missing: Vec<&Path> = dir.ancestors().take_while(is_missing).collect();
@@ -292,7 +285,6 @@ fn create_in(dir: &Path, head: &Head, core: &Core) -> Result<u64> {
     // Check again under the lock, because another process may have filled the directory since the first check.
     check_empty(dir, lock::NAME)?;
     let sync_parent = || {
-        // The parent directory stores the name of this directory.
         let whole = dir.canonicalize()?;
         Folder::new(whole.parent().unwrap_or(&whole)).sync_folder()
     };
@@ -306,8 +298,7 @@ fn create_in(dir: &Path, head: &Head, core: &Core) -> Result<u64> {
 
 /// Writes a new data directory and returns the size of its snapshot.
 ///
-/// Writes the file `STORE` last. Without this file the directory is not a store. So an interrupted restore is never
-/// opened as a store with only a part of the content.
+/// Writes the file `STORE` last. A directory without this file is not a store, so a partial restore is never opened.
 pub(super) fn fill(disk: &dyn Disk, head: &Head, core: &Core) -> Result<u64> {
     let name = snapshot_name(head.start.facts.zxid);
     let bytes = write(disk, &name, Form::Snapshot, head, core)?;
@@ -316,8 +307,6 @@ pub(super) fn fill(disk: &dyn Disk, head: &Head, core: &Core) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Removes the files of a failed restore. If a file cannot be removed, the next restore reports that the directory is
-/// not empty.
 fn remove_parts(dir: &Path, head: &Head) {
     let snapshot = snapshot_name(head.start.facts.zxid);
     let unfinished = identity::UNFINISHED;
@@ -326,7 +315,7 @@ fn remove_parts(dir: &Path, head: &Head) {
     }
 }
 
-/// Checks that a directory is missing or empty, apart from the file `ours`.
+/// Checks that a directory is missing or empty. Ignores the file `ours`.
 pub(super) fn check_empty(dir: &Path, ours: &str) -> Result<()> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -358,7 +347,7 @@ fn folder_and_name(file: &Path) -> Result<(PathBuf, String)> {
     Ok((folder, name.to_owned()))
 }
 
-/// Checks that a file is regular or missing. Other kinds of files cannot be replaced atomically or read at any offset.
+/// Checks that a file is missing or regular, because other files cannot be replaced atomically or read at any offset.
 fn check_regular(file: &Path, metadata: io::Result<fs::Metadata>) -> Result<()> {
     match metadata {
         Ok(metadata) if !metadata.is_file() => Err(Error::BadArguments(format!(
@@ -369,7 +358,6 @@ fn check_regular(file: &Path, metadata: io::Result<fs::Metadata>) -> Result<()> 
     }
 }
 
-/// Checks that the output is not inside the store's directory.
 pub(super) fn check_outside(dir: &Path, new: &Path) -> Result<()> {
     let whole = std::path::absolute(new).unwrap_or_else(|_| new.to_owned());
     let existing = whole.ancestors().find_map(|path| path.canonicalize().ok());

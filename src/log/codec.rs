@@ -1,10 +1,10 @@
 //! Codec of transactions and of the other records of a log.
 //!
-//! Integers are little-endian. A *varint* is LEB128, at most ten bytes. Signed ones are zigzag varints. Text and data
-//! are a length (varint) followed by the bytes.
+//! Integers are little-endian. A *varint* is a LEB128 number of at most ten bytes. Signed varints use zigzag encoding.
+//! Text and data are a length (varint) followed by the bytes.
 //!
-//! Decoding is total: any input gives a value or [`Malformed`], and no length field makes it allocate more than the
-//! size of the input.
+//! Decoding is total. Any input gives a value or [`Malformed`], and no length field in the input makes us allocate more
+//! than the size of the input.
 
 use bytes::Bytes;
 
@@ -18,7 +18,6 @@ use crate::model::types::{AclEntry, SessionId, Zxid};
 #[error("{0}")]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
-/// Decodes values from the front of a byte slice.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -75,7 +74,7 @@ impl<'a> Reader<'a> {
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;
             let bits = u64::from(byte & 0x7f);
-            // The tenth byte has room for only one bit of the number. Further bits would be lost silently.
+            // The tenth byte has room for only one bit of the number, and further bits would be lost.
             if shift == 63 && bits > 1 {
                 break;
             }
@@ -96,8 +95,8 @@ impl<'a> Reader<'a> {
         i32::try_from(self.signed()?).map_err(|_| Malformed("a number has more than 32 bits"))
     }
 
-    /// Reads the length of a list. Each element takes at least one byte, so a count above the bytes left is refused
-    /// before anything is allocated.
+    /// Reads the length of a list. Each element takes at least one byte, so a count above the number of bytes left is
+    /// refused before anything is allocated.
     pub(crate) fn count(&mut self) -> Result<usize, Malformed> {
         let count = self.varint()?;
         usize::try_from(count)
@@ -120,7 +119,7 @@ impl<'a> Reader<'a> {
         self.take(count)
     }
 
-    /// Reads the data of a znode. Copies it because a slice would keep the whole buffer alive.
+    /// Copies the data of a znode, because a slice would keep the whole buffer alive.
     pub(crate) fn data(&mut self) -> Result<Bytes, Malformed> {
         // Check for null data first, because null and empty data both decode to a length of 0.
         let is_null = self.rest.starts_with(&NULL);
@@ -140,7 +139,6 @@ impl<'a> Reader<'a> {
         let Some(count) = self.varint()?.checked_sub(1) else {
             return Ok(Acl::open());
         };
-        // The list grows as entries are decoded, so a huge count allocates nothing.
         let entries = (0..count).map(|_| self.acl_entry());
         Ok(Acl::new(entries.collect::<Result<Vec<_>, _>>()?))
     }
@@ -165,7 +163,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Encoding of null data: a length of 0, encoded in two bytes instead of one. Older versions read it as empty data.
+/// Null data: a length of 0 in two bytes instead of one. Older versions read it as empty data.
 const NULL: [u8; 2] = [0x80, 0];
 
 pub(crate) trait Put {
@@ -238,17 +236,15 @@ impl Put for Vec<u8> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
     Txn(Txn),
-    /// No transaction has a zxid beyond the end of this epoch (`zxid >> 32`).
+    /// The log has reserved this epoch (`zxid >> 32`). No transaction has a zxid beyond its end.
     Epoch(u32),
-    /// The longest session timeout that any remote client ever got.
     LongestTimeout {
         ms: u64,
     },
     /// The store was closed cleanly. Any later record revokes this.
     Clean,
-    /// The terms for sessions of other processes, which apply from this record on.
+    /// The terms for sessions of other processes from this record on.
     SessionTerms {
-        /// True if the log has every change acknowledged to these sessions, even after a kill of the process.
         are_kept: bool,
         /// The longest timeout that these sessions may get, in milliseconds. 0 while the store is not served.
         allowed_ms: u64,
@@ -270,8 +266,7 @@ const CHECK: u8 = 6;
 const MULTI: u8 = 7;
 const SET_ACL: u8 = 8;
 
-/// Appends a record. A transaction's zxid is written as its distance from `first`, which takes one byte in most cases.
-/// `first` must not be above that zxid.
+/// Appends a record. A transaction's zxid is written as the distance from `first`, which takes one byte in most cases.
 pub(crate) fn put_record(out: &mut Vec<u8>, record: &Record, first: Zxid) {
     match record {
         Record::Txn(txn) => put_txn(out, txn, first),

@@ -1,8 +1,5 @@
-//! [`Disk`], the log's interface to a folder of files. [`Folder`] is a real folder, [`View`] a read-only one, and
-//! `SimDisk` fails on command in tests.
-//!
-//! The interface promises only the durability that the log may rely on. Until the matching sync has returned, a power
-//! loss may undo any change.
+//! [`Disk`]: the log's interface to a folder of files. The log may rely only on the durability that this interface
+//! promises. A power loss may undo any change until the matching sync has returned.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -13,21 +10,20 @@ use crate::model::error::Error;
 use crate::runtime::platform;
 pub(crate) use crate::runtime::platform::make_folder;
 
-/// A flat folder of files, named by single path components. The default methods refuse changes, for read-only views.
+/// A flat folder of files. The default methods refuse changes, for read-only views.
 ///
 /// A power loss may undo creating, renaming and removing files until [`sync_folder`](Self::sync_folder) has returned.
 pub(crate) trait Disk: Send + Sync + 'static {
     /// Lists the names of the files in no particular order. Leaves out subfolders.
     fn list(&self) -> io::Result<Vec<String>>;
 
-    /// Opens an existing file for reading and writing.
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
 
     fn create(&self, _name: &str) -> io::Result<Box<dyn DiskFile>> {
         refused()
     }
 
-    /// Creates a file that must not exist yet. On a real disk, this does not follow a link that another user put there.
+    /// Creates a file that must not exist yet. A real disk does not follow a link that another user put there.
     fn create_new(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         self.create(name)
     }
@@ -41,7 +37,6 @@ pub(crate) trait Disk: Send + Sync + 'static {
         refused()
     }
 
-    /// Makes all creations, renames and removals so far survive a power loss.
     fn sync_folder(&self) -> io::Result<()> {
         refused()
     }
@@ -61,20 +56,20 @@ pub(crate) trait DiskFile: Send + Sync {
     /// Reads from `at` until `into` is full or the file ends. Returns the number of bytes read.
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<usize>;
 
-    /// Writes all of `bytes`. After an error any part may be written. A power loss may undo any part until
+    /// Writes all of `bytes`. After an error, any part may be written. A power loss may undo any part until
     /// [`sync`](Self::sync) has returned.
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()>;
 
     /// Makes all writes so far, and the length of the file, survive a power loss (`fdatasync`).
     ///
-    /// After an error it is unknown which writes survive. A second call may report success without writing anything,
-    /// because the kernel may have dropped the pages that it could not write.
+    /// After an error it is unknown which writes survive. A second call may then report success without writing
+    /// anything, because the kernel may have dropped the pages that it could not write.
     fn sync(&self) -> io::Result<()>;
 
     fn identity(&self) -> io::Result<FileIdentity>;
 }
 
-/// Identity of a file. A file keeps its identity when it is renamed, and a copy of the file has another one.
+/// Identity of a file. A rename keeps the identity, and a copy of the file has another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileIdentity {
     pub(crate) device: u64,
@@ -84,7 +79,7 @@ pub(crate) struct FileIdentity {
     pub(crate) born_ns: u64,
 }
 
-/// Returns options that open a file for reading and writing. If they create the file, only its owner can access it,
+/// Returns options that open a file for reading and writing. Only the owner can access a file created with them,
 /// whatever the umask is.
 pub(super) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
@@ -106,8 +101,8 @@ impl Folder {
 
 impl Disk for Folder {
     fn create_new(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        // `create_new` opens with `O_EXCL`, which follows no link. Otherwise another user of a shared folder could put
-        // a link there and redirect the write to any of our files.
+        // `create_new` opens with `O_EXCL`, which follows no link. Otherwise another user of a shared folder could
+        // redirect the write to any of our files.
         let file = private().create_new(true).open(self.path(name))?;
         Ok(Box::new(RealFile(file)))
     }
@@ -116,7 +111,6 @@ impl Disk for Folder {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
-            // Skip names that are not UTF-8. The files of a store have no such names.
             if !entry.file_type()?.is_dir()
                 && let Ok(name) = entry.file_name().into_string()
             {
@@ -152,7 +146,7 @@ impl Disk for Folder {
     }
 
     fn sync_folder(&self) -> io::Result<()> {
-        // The directory stores the names of its files, so syncing a file does not make its name durable.
+        // Syncing a file does not make its name durable, because the directory stores the names.
         File::open(&self.path)?.sync_all()
     }
 
@@ -234,9 +228,8 @@ impl Disk for View {
 
 /// Renames a complete file and makes the new name durable.
 ///
-/// Sync the content of the file before calling this. Otherwise a power loss may keep the rename but lose the content,
-/// and leave a torn file under a name that promises a whole file. Until the folder is synced, a power loss may also
-/// undo the rename. The file then has the name `from` again, and `to` is the file that had this name before.
+/// Sync the content of the file before calling this. Otherwise a power loss may keep the rename but lose the content.
+/// Until this call returns, a power loss may also undo the rename and bring the former file `to` back.
 pub(super) fn publish(disk: &dyn Disk, from: &str, to: &str) -> io::Result<()> {
     disk.rename(from, to)?;
     disk.sync_folder()
@@ -264,8 +257,6 @@ pub(crate) fn failed(path: PathBuf, what: &str, error: &io::Error) -> Error {
     }
 }
 
-/// Returns the error for a failed write: [`Error::DiskFull`] if space or a quota has run out, otherwise
-/// [`Error::StoreFailed`].
 pub(crate) fn no_room(disk: &dyn Disk, error: &io::Error) -> Error {
     let path = disk.path("");
     match error.kind() {

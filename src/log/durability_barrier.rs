@@ -1,7 +1,7 @@
-//! [`DurabilityBarrier`] holds back every event and reply until the log has the transaction that it reveals (invariant
+//! [`DurabilityBarrier`]: holds back every event and reply until the log has the transaction that it shows (invariant
 //! 2).
 //!
-//! All events wait in one order and are released before replies, so a client receives the event of a change before any
+//! Held events keep one order and are released before replies, so a client receives the event of a change before any
 //! newer reply. After the log has failed, the barrier stays closed and nothing more is acknowledged (invariant 12).
 
 use std::collections::VecDeque;
@@ -19,13 +19,12 @@ use crate::model::types::Zxid;
 use crate::model::watch::{WatchCell, WatchUpdate};
 use crate::runtime::wake::wake_all;
 
-/// Barrier between the store and its clients.
 pub(crate) struct DurabilityBarrier {
-    /// Transactions up to this zxid are as durable as their class requires. [`CLOSED`] once the log has failed. It is
-    /// changed only under the lock of `inner`. Every reply reads it without the lock.
+    /// Transactions up to this zxid are as durable as their class requires. [`CLOSED`] once the log has failed. Changed
+    /// only under the lock of `inner`, and read without this lock.
     open_to: AtomicI64,
-    /// True if replies and events may pass before the log has their transactions (durability class `None`). Has no
-    /// effect once the log has failed.
+    /// True if replies and events may pass before the log has their transactions (durability class `None`), unless the
+    /// log has failed.
     is_relaxed: AtomicBool,
     inner: Mutex<Inner>,
     on_failure: OnceLock<OnFailure>,
@@ -36,10 +35,8 @@ type OnFailure = Box<dyn Fn(&Error) + Send + Sync>;
 
 #[derive(Default)]
 struct Inner {
-    /// Events in the order of occurrence. Their zxids never decrease.
     events: VecDeque<HeldEvents>,
-    /// Replies sorted by zxid, then by arrival, so that [`open`](DurabilityBarrier::open) drains a prefix. Most
-    /// insertions are at the end.
+    /// Sorted by zxid, then by arrival, so that [`open`](DurabilityBarrier::open) drains a prefix.
     replies: VecDeque<WaitingReply>,
     next_reply: u64,
     failure: Option<Error>,
@@ -56,7 +53,7 @@ struct WaitingReply {
     waker: Waker,
 }
 
-/// The zxid of the transaction that a reply reveals, and the reply's ticket.
+/// The zxid of the transaction that a reply shows, and the reply's ticket.
 type Key = (Zxid, u64);
 
 impl Inner {
@@ -66,7 +63,6 @@ impl Inner {
     }
 }
 
-/// Value of `open_to` below every zxid, so that nothing passes.
 const CLOSED: i64 = i64::MIN;
 
 impl DurabilityBarrier {
@@ -82,8 +78,8 @@ impl DurabilityBarrier {
 
     /// Registers the only listener for a failure of the log. Calls it immediately if the log has already failed.
     pub(crate) fn on_failure(&self, tell: impl Fn(&Error) + Send + Sync + 'static) {
-        // Check for a failure after setting the listener. `fail` stores the failure before it looks for a listener. So
-        // either this check finds the failure or `fail` finds the listener.
+        // Check for a failure after setting the listener, because `fail` stores the failure before it looks for a
+        // listener. So either this check finds the failure, or `fail` finds the listener.
         if self.on_failure.set(Box::new(tell)).is_ok()
             && let Some(failure) = self.failure()
             && let Some(tell) = self.on_failure.get()
@@ -92,7 +88,6 @@ impl DurabilityBarrier {
         }
     }
 
-    /// Returns true if replies and events that reveal this transaction may pass.
     pub(crate) fn is_open_to(&self, zxid: Zxid) -> bool {
         let open_to = self.open_to.load(Ordering::Acquire);
         zxid.0 <= open_to || (open_to != CLOSED && self.is_relaxed.load(Ordering::Acquire))
@@ -103,8 +98,8 @@ impl DurabilityBarrier {
     }
 
     /// Holds an event back until the barrier is open to `zxid` and to all events that are held already. Returns the
-    /// zxid that the event waits for. Returns `None` if the event is not held, because it is already in its cell, or
-    /// because the log has failed and the cell has ended.
+    /// zxid that the event waits for. Returns `None` if the event is not held, because the event is in its cell
+    /// already, or because the log has failed and the cell has ended.
     pub(crate) fn hold(
         &self,
         zxid: Zxid,
@@ -115,8 +110,8 @@ impl DurabilityBarrier {
         // Do not overtake an event that is held already, because a watcher's events must keep their order (invariant
         // 3).
         let zxid = inner.events.back().map_or(zxid, |last| zxid.max(last.zxid));
-        // Check again under the lock. `open` may have run since the caller's check, and would not release an event that
-        // we queue now.
+        // Check again under the lock. If `open` has run since the caller's check, it will not release an event that we
+        // queue now.
         if self.is_open_to(zxid) {
             cell.put(news);
             return None;
@@ -132,7 +127,6 @@ impl DurabilityBarrier {
         Some(zxid)
     }
 
-    /// Releases the events up to `zxid`, then the replies.
     pub(crate) fn open(&self, zxid: Zxid) {
         let mut woken = Vec::new();
         let mut inner = self.inner.lock();
@@ -146,19 +140,18 @@ impl DurabilityBarrier {
         }
         // Raise `open_to` only after the events are in their cells. Otherwise a reply that reads the new value without
         // the lock could overtake them. Use the maximum, because the barrier starts at the first zxid of the new epoch,
-        // and the log reaches that zxid only later.
+        // and the log reaches this zxid only later.
         self.open_to.fetch_max(zxid.0, Ordering::AcqRel);
         let count = inner
             .replies
             .partition_point(|waiting| waiting.key.0 <= zxid);
         let replies: Vec<_> = inner.replies.drain(..count).collect();
         drop(inner);
-        // Wake without the lock, because wakers are users' code and may poll or drop another reply immediately.
+        // Wake without the lock, because wakers are user code and may poll or drop another reply.
         woken.iter().for_each(|cell| cell.wake());
         wake_all(replies.into_iter().map(|waiting| waiting.waker));
     }
 
-    /// Closes the barrier permanently. All waiting replies and watches end with the error.
     pub(crate) fn fail(&self, error: Error) {
         let mut inner = self.inner.lock();
         inner.failure.get_or_insert_with(|| error.clone());
@@ -177,7 +170,6 @@ impl DurabilityBarrier {
         self.failed.notify_waiters();
     }
 
-    /// Waits until the log has failed. Returns the reason.
     pub(crate) async fn failed(&self) -> Error {
         loop {
             // Create the future before the check. `notify_waiters` reaches every future that exists when it is called,
@@ -199,7 +191,6 @@ impl DurabilityBarrier {
         self.inner.lock().failure.clone()
     }
 
-    /// Waits until the barrier is open to `zxid`.
     pub(crate) fn passage(self: &Arc<Self>, zxid: Zxid) -> DurabilityWait {
         DurabilityWait {
             barrier: self.clone(),
@@ -209,7 +200,7 @@ impl DurabilityBarrier {
         }
     }
 
-    /// Waits until the log has everything up to `zxid`, even if other replies may run ahead of the log.
+    /// Waits until the log has everything up to `zxid`, even in the durability class `None`.
     pub(crate) fn written(self: &Arc<Self>, zxid: Zxid) -> DurabilityWait {
         let mut passage = self.passage(zxid);
         passage.may_run_ahead = false;
@@ -221,14 +212,11 @@ impl DurabilityBarrier {
     }
 }
 
-/// The future of [`DurabilityBarrier::passage`] and [`DurabilityBarrier::written`].
 pub(crate) struct DurabilityWait {
     barrier: Arc<DurabilityBarrier>,
     zxid: Zxid,
-    /// True if this wait may end before the log has `zxid`, while the barrier is relaxed.
     may_run_ahead: bool,
-    /// Number of this future among the waiting replies, or `None` while the future does not wait. A dropped future
-    /// removes its entry by a key with this number.
+    /// Number of this future among the waiting replies. `None` while the future does not wait.
     ticket: Option<u64>,
 }
 
@@ -247,20 +235,20 @@ impl Future for DurabilityWait {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let this = &mut *self;
         if this.may_leave() {
-            // Leave our entry in `replies`. `open` drains it together with all others up to its zxid. Not removing it
-            // here saves a lock per reply.
+            // Leave our entry in `replies`, because `open` drains it together with all others. This saves a lock per
+            // reply.
             this.ticket = None;
             return Poll::Ready(Ok(()));
         }
-        // Never clone or drop wakers under the lock. A waker may be the last reference to a task whose other replies
-        // take the same lock when dropped.
+        // Do not clone or drop wakers under the lock. A waker may be the last reference to a task, and dropping the
+        // task's other replies takes the same lock.
         let waker = context.waker().clone();
         let mut inner = this.barrier.inner.lock();
         if let Some(failure) = &inner.failure {
             return Poll::Ready(Err(failure.clone()));
         }
-        // Check again under the lock. `open` may have drained the replies since the check above, and would not wake a
-        // reply that we insert now.
+        // Check again under the lock. If `open` has drained the replies since the check above, it will not wake a reply
+        // that we insert now.
         if this.may_leave() {
             this.ticket = None;
             return Poll::Ready(Ok(()));

@@ -1,8 +1,8 @@
-//! Epochs, the upper halves of zxids. Each opening starts a new epoch, so the zxids of this run are above all zxids
-//! that any earlier run has assigned, including zxids that never reached the log (invariant 5).
+//! Epochs, the upper halves of zxids. Each opening of a store starts a new epoch, so the zxids of this run are above
+//! all zxids that an earlier run has assigned, including zxids that never reached the log (invariant 5).
 //!
-//! A restored, copied or salvaged store cannot know which zxids the original, or another copy, has assigned since. So
-//! all these stores share a [limit](limit) that moves with the clock. No store assigns zxids above the limit, and every
+//! A restored, copied or salvaged store cannot know which zxids the original or another copy has assigned since. So
+//! these stores share a [limit](limit) that moves with the clock. No store assigns zxids above the limit, and every
 //! copy starts at the limit.
 
 use std::path::PathBuf;
@@ -12,17 +12,17 @@ use crate::core::HIGHEST;
 use crate::model::error::{Error, Result};
 use crate::model::types::Zxid;
 
-/// A store may be ahead of the clock by this number of epochs (4.6 hours). Because of this lead, a store can be opened
-/// more often than every 4.096 s. If a store that was never restored or copied is restored elsewhere, the lead also
-/// makes up for a difference between the two clocks.
+/// Number of epochs that a store may be ahead of the clock (4.6 hours). Because of this lead, a store can be opened
+/// more often than once per clock epoch. If a store that was never restored or copied is restored on another machine,
+/// the lead also covers the difference between the two clocks.
 const LEAD: u32 = 4096;
 
-/// Number of epochs ahead of the clock that may be reserved: up to the epoch of the limit, and the next one.
+/// Number of epochs ahead of the clock that may be reserved. These are all epochs up to the limit, and the next one.
 const MOST_RESERVED: u32 = LEAD + 1;
 
-/// Last epoch in which a store may be opened. The clock reaches it in the year 2109, and a forged header may contain it
-/// earlier. A run that starts in this epoch can use 2^20 further epochs, which is more than it can use up. Recovery
-/// reads no zxid above these epochs ([`HIGHEST`]).
+/// Last epoch in which a store may be opened. The clock reaches it in the year 2109, but a forged header may contain it
+/// earlier. The 2^20 epochs above it are more than one run can use up. Recovery reads no zxid above these epochs
+/// ([`HIGHEST`]).
 const LAST: u32 = (HIGHEST >> EPOCH_BITS) as u32 - (1 << 20);
 
 const EPOCH_BITS: u32 = 32;
@@ -34,7 +34,6 @@ pub(crate) fn of_clock(now_ms: i64) -> u32 {
     u32::try_from(now_ms.max(0) >> MS_BITS).unwrap_or(u32::MAX)
 }
 
-/// Returns the time since the start of a clock epoch.
 pub(crate) fn since(epoch: u32, now_ms: i64) -> Duration {
     millis(now_ms).saturating_sub(since_1970(epoch))
 }
@@ -51,14 +50,14 @@ pub(crate) fn of(zxid: Zxid) -> u32 {
     u32::try_from(zxid.0.max(0) >> 32).unwrap_or(u32::MAX)
 }
 
-/// Returns a zxid that no store has reached, if the clocks at the openings of the stores agree. The limit moves by 2^20
-/// zxids per millisecond, faster than any store assigns them.
+/// Returns a zxid that no store has reached, if the clocks agree when stores are opened. The limit moves by 2^20 zxids
+/// per millisecond, faster than any store assigns them.
 fn limit(now_ms: i64) -> Zxid {
     above(now_ms, LEAD.into())
 }
 
-/// Returns the first zxid for an opening. Its epoch was not reserved by any earlier run and is not below the clock's
-/// epoch. `reserved` is the last reserved epoch. A copy starts at the [limit].
+/// Returns the first zxid for an opening. No earlier run has reserved the epoch of this zxid, and the epoch is not
+/// below the clock's epoch. `reserved` is the last reserved epoch. A copy starts at the [limit].
 pub(crate) fn first_zxid(reserved: u32, is_copied: bool, now_ms: i64) -> Zxid {
     let clock = of_clock(now_ms);
     let first = start_of(clock.max(reserved.saturating_add(1)));
@@ -73,7 +72,6 @@ pub(crate) fn is_exhausted(first: Zxid) -> bool {
     of(first) > LAST
 }
 
-/// Returns true if a store at this zxid may soon be exhausted by openings, restores or salvages.
 #[cfg(any(test, feature = "simulation"))]
 pub(crate) fn is_nearly_exhausted(zxid: Zxid) -> bool {
     is_exhausted(Zxid(
@@ -81,10 +79,6 @@ pub(crate) fn is_nearly_exhausted(zxid: Zxid) -> bool {
     ))
 }
 
-/// Checks that a store can open with this zxid as its first.
-///
-/// # Errors
-/// `StoreFailed`.
 pub(crate) fn check(first: Zxid, path: impl FnOnce() -> PathBuf) -> Result<()> {
     if !is_exhausted(first) {
         return Ok(());
@@ -97,17 +91,17 @@ pub(crate) fn check(first: Zxid, path: impl FnOnce() -> PathBuf) -> Result<()> {
     })
 }
 
-/// Returns the epoch that must be reserved in the log before any zxid after `used` is assigned. It is the epoch of the
-/// zxid 2^28 above `used`. So the next epoch is reserved early, and no write has to wait for the reservation.
+/// Returns the epoch that must be reserved in the log before any zxid after `used` is assigned. The next epoch is
+/// reserved 2^28 zxids early, so that no write has to wait for the reservation.
 pub(crate) fn to_reserve(used: Zxid) -> u32 {
     of(Zxid(used.0.saturating_add(1 << 28)))
 }
 
-/// Returns how long a store must wait before it may start at `first` without being above the [limit].
+/// Returns the time that a store must wait before it may start at `first` without being above the [limit].
 ///
-/// The wait is at most two epochs long, because an opening starts in the epoch after the last epoch that may be
-/// reserved. A store that is further ahead was opened while the clock was ahead. The limit does not apply to such a
-/// store, so it does not wait.
+/// The wait takes at most two epochs, because an opening starts in the epoch after the last reserved one. A store that
+/// is further ahead was opened while the clock was ahead. The limit does not apply to such a store, so it does not
+/// wait.
 pub(crate) fn wait(first: Zxid, now_ms: i64) -> Duration {
     let ahead = of(first).saturating_sub(of_clock(now_ms));
     if ahead > MOST_RESERVED + 1 {
@@ -116,13 +110,12 @@ pub(crate) fn wait(first: Zxid, now_ms: i64) -> Duration {
     since_1970(of(first).saturating_sub(LEAD)).saturating_sub(millis(now_ms))
 }
 
-/// Returns the zxid above which a restored, copied or salvaged store assigns its zxids. It is the current [limit], so
-/// the later of two such stores is above the earlier one.
+/// Returns the zxid above which a restored, copied or salvaged store assigns its zxids. This is the current [limit], so
+/// a store that is made later starts above one that was made earlier.
 ///
-/// `reserved` is the last reserved epoch in the content. `made` is the clock's epoch when the content was saved, which
-/// may be later than the clock's epoch now. If the content was above the limit even when it was saved, the clock was
-/// further ahead when its store was opened. The result is then ahead of the later of now and `made` by as many epochs
-/// as the content was ahead of `made`, plus [`LEAD`] epochs for what the original may have reserved since.
+/// `reserved` is the last reserved epoch in the content, and `made` is the clock's epoch when the content was saved. If
+/// `reserved` was beyond the limit even at that time, the original was opened under a clock that was ahead. The result
+/// is then `reserved - made` epochs ahead of the clock, plus [`LEAD`] epochs that the original may have reserved since.
 pub(crate) fn beyond(reserved: u32, made: u32, now_ms: i64) -> Zxid {
     let ahead = reserved.saturating_sub(made);
     let latest_ms = now_ms.max(i64::from(made) << MS_BITS);
@@ -206,14 +199,11 @@ mod tests {
         is_copied: bool,
     }
 
-    /// All stores made from one store, in any order, under one clock.
     struct Family {
         random: Random,
         now_ms: i64,
         highest: Zxid,
-        /// The current store first. Replaced stores are still copied, backed up and salvaged, but not opened.
         stores: Vec<Content>,
-        /// Each backup, with the clock epoch in which it was made.
         backups: Vec<(Content, u32)>,
     }
 
@@ -226,7 +216,6 @@ mod tests {
             self.now_ms += 1 + self.below(ms).cast_signed();
         }
 
-        /// Opens the current store. A crash after the opening may lose everything except the reservation.
         fn open(&mut self) {
             let content = self.stores[0];
             let first = |now_ms| first_zxid(content.reserved, content.is_copied, now_ms);
@@ -251,7 +240,6 @@ mod tests {
         fn step(&mut self) {
             let index = self.below(self.stores.len() as u64) as usize;
             let content = self.stores[index];
-            // Making a store takes at least a millisecond, because the code sleeps for one if necessary.
             self.pass_up_to(10);
             match self.below(6) {
                 0 | 1 => self.open(),

@@ -1,9 +1,9 @@
 //! Frames, which store the batches of a segment, and the [`Scanner`] that reads them. Each frame is written with one
 //! write and one sync.
 //!
-//! Each frame states how much of the log was synced when the frame was written. This matters if recovery finds a broken
-//! frame and a whole frame behind it. If the whole frame states that the broken frame was synced, the broken frame was
-//! damaged later. Otherwise the broken frame and all frames behind it are lost, and none of them was acknowledged.
+//! Each frame states which frames were synced when it was written. This matters if recovery finds a broken frame before
+//! a whole one. If the whole frame states that the broken frame was synced, the broken frame was damaged later.
+//! Otherwise the broken frame and all frames after it are lost, but none of them was acknowledged.
 
 use crc32fast::hash;
 
@@ -19,14 +19,13 @@ pub(crate) const HEAD_BYTES: usize = 48;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     crc: u32,
-    /// Size of the records after the head in bytes. The records end within the segment. A frame of size 0 is a *mark*.
-    /// The next frame of the segment has the same number and overwrites the mark.
+    /// Size of the records after the head in bytes. A frame of size 0 is a *mark*, which the next frame overwrites.
     pub(crate) payload_bytes: usize,
-    /// Number of the frame, counted from 1 over all segments, without gaps.
+    /// Number of the frame, counted from 1 over all segments without gaps.
     pub(crate) chain: u64,
     /// Number of the last frame that was known to be synced when this frame was written.
     pub(crate) synced: u64,
-    /// The zxids of the first and the last transaction in the frame. If there is no transaction, both are the last zxid
+    /// The zxids of the first and the last transaction in the frame. Without a transaction, both are the last zxid
     /// before the frame.
     pub(crate) first: Zxid,
     pub(crate) last: Zxid,
@@ -34,8 +33,7 @@ pub(crate) struct Head {
 
 impl Head {
     /// Parses the head of a frame in a segment with this salt. Returns `None` if the bytes do not have the salt. Only
-    /// [`is_whole`](Self::is_whole) proves that the bytes are a frame. Do not use `payload_bytes` before checking that
-    /// the frame ends within the segment.
+    /// [`is_whole`](Self::is_whole) proves that the bytes are a frame.
     pub(crate) fn parse(bytes: &[u8; HEAD_BYTES], salt: u64) -> Option<Self> {
         let mut reader = Reader::new(bytes);
         let crc = reader.u32().ok()?;
@@ -53,8 +51,8 @@ impl Head {
     }
 
     pub(crate) fn is_whole(&self, frame: &[u8]) -> bool {
-        // The checksum also covers the salt, the number and the length. A torn write over an older frame has parts of
-        // both frames.
+        // The checksum also covers the salt, the number and the length. So it detects a torn write over an older frame,
+        // which mixes parts of both frames.
         frame.len() == self.frame_bytes() && hash(&frame[4..]) == self.crc
     }
 
@@ -101,17 +99,14 @@ pub(crate) struct Link {
     pub(crate) synced: u64,
 }
 
-/// A frame that is being filled. Later frames reuse its buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// Room for the head, then the records.
     bytes: Vec<u8>,
     first: Option<Zxid>,
     last: Zxid,
 }
 
 impl Batch {
-    /// Starts a frame after `after`, the last zxid in the log.
     pub(crate) fn begin(&mut self, after: Zxid) {
         self.bytes.clear();
         self.bytes.resize(HEAD_BYTES, 0);
@@ -119,7 +114,6 @@ impl Batch {
         self.last = after;
     }
 
-    /// Adds a transaction, whose zxid must be above all before it.
     pub(crate) fn push(&mut self, txn: &Txn) {
         debug_assert!(txn.zxid > self.last, "{} after {}", txn.zxid, self.last);
         let first = *self.first.get_or_insert(txn.zxid);
@@ -138,15 +132,14 @@ impl Batch {
         self.bytes.len().max(HEAD_BYTES)
     }
 
-    /// Returns the last zxid in the batch or, if it has no transaction, the last zxid before the batch.
+    /// Returns the last zxid in the batch. Without a transaction, returns the last zxid before the batch.
     pub(crate) fn last(&self) -> Zxid {
         self.last
     }
 
-    /// Writes the head and returns the whole frame. The link is passed only here, because a batch gets its position
-    /// only when it is written. A second call replaces the head.
+    /// Writes the head and returns the whole frame. A batch gets its position in the log only when it is written, so
+    /// the link is passed only here. A second call replaces the head.
     pub(crate) fn seal(&mut self, link: Link) -> &[u8] {
-        // A batch that was never started is an empty frame, a mark.
         if self.bytes.is_empty() {
             self.begin(self.last);
         }
@@ -156,8 +149,7 @@ impl Batch {
     }
 }
 
-/// Encodes a mark, which is written in place of the next frame. It states that all frames up to number `link.synced`
-/// are synced.
+/// Encodes a mark, which states that all frames up to number `link.synced` are synced.
 pub(crate) fn mark(link: Link, last: Zxid) -> [u8; HEAD_BYTES] {
     let mut bytes = [0; HEAD_BYTES];
     seal(&mut bytes, link, last, last);
@@ -176,18 +168,15 @@ fn seal(frame: &mut [u8], link: Link, first: Zxid, last: Zxid) {
     frame[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Bytes read at a time, unless a frame is larger.
 const WINDOW_BYTES: usize = 1 << 20;
 
-/// Reader of a segment.
 pub(crate) struct Scanner<'a> {
     disk: &'a dyn Disk,
     name: String,
     file: Box<dyn DiskFile>,
     header: Header,
-    /// The length of the file in bytes. It is less than the size in the header if the file was truncated.
+    /// The length of the file in bytes. A truncated file is shorter than its header states.
     length: u64,
-    /// The bytes of the file starting at offset `from`.
     window: Vec<u8>,
     from: u64,
 }
@@ -204,10 +193,7 @@ impl<'a> Scanner<'a> {
         Ok(segment)
     }
 
-    /// Like [`open`](Self::open), but accepts a truncated file.
-    ///
-    /// # Errors
-    /// As for [`open`](Self::open).
+    /// Works as [`open`](Self::open), but accepts a truncated file.
     pub(crate) fn open_any_length(
         disk: &'a dyn Disk,
         number: u64,
@@ -240,9 +226,6 @@ impl<'a> Scanner<'a> {
     }
 
     /// Opens a segment with an unreadable header, using the salt of its first frame. `None` if that frame is not whole.
-    ///
-    /// # Errors
-    /// `StoreFailed` if it cannot be read.
     pub(crate) fn open_by_first_frame(
         disk: &'a dyn Disk,
         number: u64,
@@ -274,10 +257,6 @@ impl<'a> Scanner<'a> {
         Ok(is_whole.then_some(segment))
     }
 
-    /// Checks that the file is as long as its header states.
-    ///
-    /// # Errors
-    /// `StoreDamaged` if it was truncated.
     pub(crate) fn check_length(&self) -> Result<()> {
         if self.length >= self.header.size {
             return Ok(());
@@ -299,7 +278,6 @@ impl<'a> Scanner<'a> {
         damaged(self.disk, &self.name, offset, reason)
     }
 
-    /// Returns the frame at an offset, if it is whole.
     pub(crate) fn frame_at(&mut self, at: u64) -> Result<Option<(Head, &[u8])>> {
         let Some(head) = self.head_at(at)? else {
             return Ok(None);
@@ -310,8 +288,8 @@ impl<'a> Scanner<'a> {
         Ok(frame.map(|frame| (head, frame)))
     }
 
-    /// Returns the head of a possible frame at an offset. Ignores a head whose frame would not end within the segment,
-    /// because the writer never writes one. So a wrong length never makes us allocate more than the segment's size.
+    /// Returns the head of a possible frame. Ignores a head whose frame would not end within the segment, because the
+    /// writer never writes one, and because a wrong length must not make us allocate more than the segment's size.
     pub(crate) fn head_at(&mut self, at: u64) -> Result<Option<Head>> {
         let Header { salt, size, .. } = self.header;
         let bytes = self.bytes(at, HEAD_BYTES)?;
@@ -320,7 +298,7 @@ impl<'a> Scanner<'a> {
         Ok(head.filter(|head| at + head.frame_bytes() as u64 <= size))
     }
 
-    /// Returns true if nothing was written at an offset, or only a mark, which the next frame overwrites.
+    /// Returns true if nothing was written at this offset, or only a mark.
     pub(crate) fn is_free(&mut self, at: u64) -> Result<bool> {
         if let Some((head, _)) = self.frame_at(at)? {
             return Ok(head.is_mark());
@@ -329,8 +307,8 @@ impl<'a> Scanner<'a> {
         Ok(bytes.iter().take(HEAD_BYTES).all(|byte| *byte == 0))
     }
 
-    /// Calls `each` for every possible frame head from `at` to the end of the segment, even for a head within another
-    /// frame. Passes its offset, the head, and whether the frame is whole.
+    /// Calls `each` for every possible frame head from `at` on, even within another frame. Passes the offset, the head,
+    /// and whether the frame is whole.
     pub(crate) fn survey(
         &mut self,
         mut at: u64,
@@ -342,10 +320,8 @@ impl<'a> Scanner<'a> {
             if bytes.len() < HEAD_BYTES {
                 return Ok(());
             }
-            // The salt is at offset 8 of a head.
             let Some(skipped) = bytes[8..].windows(8).position(|found| found == salt) else {
-                // A head at one of the last 15 positions of the window would have no whole salt in it. Continue from
-                // there.
+                // A head that starts in the last 15 bytes has no whole salt in this window, so continue there.
                 at += bytes.len() as u64 - 15;
                 continue;
             };
@@ -354,13 +330,12 @@ impl<'a> Scanner<'a> {
                 let is_whole = self.frame_at(at)?.is_some();
                 each(at, head, is_whole)?;
             }
-            // Advance by one byte, not by one frame. The length of a torn frame may be wrong, so we could skip whole
-            // frames.
+            // Advance by one byte, because the length of a torn frame may be wrong and we could skip whole frames.
             at += 1;
         }
     }
 
-    /// Returns the bytes from offset `at` on. Returns at least `count` bytes, unless the segment ends earlier.
+    /// Returns at least `count` bytes, unless the segment ends earlier.
     fn bytes(&mut self, at: u64, count: usize) -> Result<&[u8]> {
         let end = (at + count as u64).min(self.header.size);
         if at < self.from || end > self.from + self.window.len() as u64 {
@@ -371,8 +346,8 @@ impl<'a> Scanner<'a> {
     }
 
     fn fill(&mut self, at: u64, count: usize) -> Result<()> {
-        // Allocate no more bytes than the file has. If the file is truncated, the size in the header and the length of
-        // a frame may be larger.
+        // Allocate no more bytes than the file has. The size in the header of a truncated file and the length of a
+        // frame may be larger.
         let left = self.header.size.min(self.length).saturating_sub(at);
         self.window.resize(left.min(count as u64) as usize, 0);
         self.from = at;

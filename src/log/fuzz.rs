@@ -1,5 +1,5 @@
-//! Entry points of the fuzzers, which read any bytes as a frame or as the files of a log. If the bytes are accepted,
-//! their content must be consistent and survive a round trip. `testing::fuzz` has the public functions.
+//! Entry points of the fuzzers, which read any bytes as a frame or as the files of a log. Accepted bytes must have
+//! consistent content and survive a round trip.
 
 mod backups;
 mod corpus;
@@ -27,17 +27,15 @@ use crate::model::types::Zxid;
 
 const STORE: [u8; 16] = *b"a store's own id";
 
-/// Maximum number of segments in a log. Fewer segments are enough to show all behavior of a log.
 const MAX_SEGMENTS: u64 = 4;
 
-/// Flag in the first byte of a log. If set, the checksums are corrected before the log is read. Without the flag,
-/// hardly any input of a fuzzer has valid checksums.
+/// Flag to correct the checksums of a log before it is read, because hardly any fuzzer input has valid checksums.
 const FIX_CHECKSUMS: u8 = 1;
 
 const SALT: Range<usize> = 16..24;
 
-/// Reads bytes as a frame, after correcting its checksum. Returns true if the bytes are a valid frame. The records of a
-/// valid frame must survive encoding and decoding.
+/// Reads bytes as a frame with corrected checksum. Returns true for a valid frame, whose records must survive a round
+/// trip.
 pub(crate) fn frame(bytes: &[u8]) -> bool {
     let mut frame = bytes.to_vec();
     let Some(head) = with_valid_checksums(&mut frame) else {
@@ -88,8 +86,8 @@ fn records(head: &Head, frame: &[u8]) -> Result<Vec<Record>, Malformed> {
     Ok(records)
 }
 
-/// Reads bytes as the segments of a log. Returns true if the bytes are a valid log. Such a log is repaired, read again
-/// with the same result, and continued with another frame.
+/// Reads bytes as the segments of a log. Returns true for a valid log, which must survive a repair and take another
+/// frame.
 ///
 /// The first byte contains flags. Each segment follows as its length (u16) and its bytes.
 pub(crate) fn recovery(bytes: &[u8]) -> bool {
@@ -127,7 +125,6 @@ fn assert_same(one: &Content, other: &Content) {
     assert!(one.core.session_images().eq(other.core.session_images()));
 }
 
-/// Writes one more frame if there is room.
 fn goes_on(disk: &SimDisk, content: &Content) -> bool {
     let facts = content.recovered.facts;
     let Some(tail) = content.recovered.tail else {
@@ -153,7 +150,6 @@ fn goes_on(disk: &SimDisk, content: &Content) -> bool {
     true
 }
 
-/// Returns a data directory made from a backup or from the segments of [`recovery`].
 #[cfg(feature = "simulation")]
 pub(crate) fn directory(is_backup: bool, bytes: &[u8]) -> Option<SimDisk> {
     if is_backup {
@@ -164,8 +160,7 @@ pub(crate) fn directory(is_backup: bool, bytes: &[u8]) -> Option<SimDisk> {
     Some(disk)
 }
 
-/// Returns a disk with these segments. Returns `None` if a salt has a zero byte. The store never chooses such a salt,
-/// because a repair writes zeros, and these could become part of a salt.
+/// Returns a disk with these segments. Refuses a salt with a zero byte, because the store never chooses one.
 fn disk_of(bytes: &[u8]) -> Option<SimDisk> {
     let (flags, mut rest) = bytes.split_first()?;
     let disk = SimDisk::new();

@@ -1,8 +1,8 @@
 //! Headers, the first 64 bytes of each file of a store: `magic 8 | version u32 | crc32 u32`, then 48 bytes that depend
 //! on the file. The checksum covers everything except itself.
 //!
-//! The magic, the version and the checksum have the same positions in every file and in every later version, so that a
-//! newer file is not mistaken for a damaged one.
+//! The magic, the version and the checksum have the same positions in every version, so that a newer file is not
+//! mistaken for a damaged one.
 
 use std::path::PathBuf;
 
@@ -33,7 +33,6 @@ impl BadHeader {
         }
     }
 
-    /// Returns the error for a file with this header. `kind` names the expected file.
     pub(super) fn error(self, file: PathBuf, kind: &str, newest: u32) -> Error {
         match self {
             Self::TooNew(version) => Error::StoreTooNew {
@@ -50,7 +49,6 @@ impl BadHeader {
     }
 }
 
-/// Checks the common part of a header. Returns its version and a reader for the rest.
 pub(super) fn parse(
     bytes: &[u8],
     magic: [u8; 8],
@@ -72,7 +70,7 @@ pub(super) fn parse(
     Ok((version, reader))
 }
 
-/// Fills in the common part of a header. Call it after writing the other fields.
+/// Fills in the common part of a header. Call this after writing the other fields.
 pub(super) fn seal(bytes: &mut [u8; HEADER_BYTES], magic: [u8; 8], version: u32) {
     bytes[..8].copy_from_slice(&magic);
     bytes[8..12].copy_from_slice(&version.to_le_bytes());

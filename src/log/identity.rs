@@ -1,8 +1,8 @@
-//! The file `STORE`, which has the id of the store and distinguishes its directory from a copy.
+//! The file `STORE`, which contains the id of the store and distinguishes its directory from a copy.
 //!
-//! 64 bytes: magic, format version u32, crc32 u32 over everything except itself, store id, then the device, inode and
-//! birth time of this very file (u64 each), 1 if the directory has a log, and 7 zeros. A copy of the file has another
-//! inode or birth time, unless the whole disk was copied.
+//! Its 64 bytes are: magic, format version u32, crc32 u32 over everything except itself, store id, then the device,
+//! inode and birth time of this very file (u64 each), 1 if the directory has a log, and 7 zeros. A copy of the file has
+//! another inode or birth time, unless the whole disk was copied.
 
 use std::io;
 
@@ -15,8 +15,6 @@ pub(crate) const NAME: &str = "STORE";
 
 pub(crate) const UNFINISHED: &str = "STORE.new";
 
-/// Format version of `STORE` and of the data directory. Logs of format 1 have no session terms. `STORE` is the same in
-/// both.
 pub(crate) const FORMAT_VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"LKSTORE1";
@@ -26,12 +24,12 @@ const BYTES: usize = HEADER_BYTES;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) store: [u8; 16],
-    /// True if the directory is a copy. Opening it skips all zxids that the original may have assigned since
-    /// ([`beyond`](super::epoch::beyond)), and then writes a new identity.
+    /// True if the directory is a copy. Opening a copy skips all zxids that the original may have assigned since
+    /// ([`beyond`](super::epoch::beyond)).
     pub(crate) is_copied: bool,
     pub(crate) version: u32,
-    /// True if the directory has a log. If that log is missing, the content was lost and the directory must not be
-    /// opened as an empty store. Earlier versions leave it false.
+    /// True if the directory has a log. If that log is missing, content was lost, so the directory must not be opened
+    /// as an empty store. Earlier versions leave this false.
     pub(crate) has_log: bool,
 }
 
@@ -48,8 +46,7 @@ pub(crate) fn read(disk: &dyn Disk) -> Result<Option<Identity>, Error> {
         decoded.map_err(|bad| bad.error(disk.path(NAME), "the file STORE", FORMAT_VERSION))?;
     Ok(Some(Identity {
         store,
-        // Compare the identity of the file that we have opened. The name may belong to another file by now, for example
-        // to a copy.
+        // Compare with the opened file, because the name may belong to another file by now.
         is_copied: file.identity().map_err(failed)? != written,
         version,
         has_log,
@@ -59,9 +56,8 @@ pub(crate) fn read(disk: &dyn Disk) -> Result<Option<Identity>, Error> {
 /// Writes the identity durably. Set `has_log` only once the log is durable.
 pub(crate) fn write(disk: &dyn Disk, store: [u8; 16], has_log: bool) -> io::Result<()> {
     let file = disk.create(UNFINISHED)?;
-    // The identity of the temporary file stays valid, because the rename keeps its inode.
+    // The identity of the temporary file stays valid, because a rename keeps the inode.
     file.write_at(0, &encode(store, file.identity()?, has_log))?;
-    // Sync before the rename, so that a crash leaves the old or the new identity, never a torn one.
     file.sync()?;
     publish(disk, UNFINISHED, NAME)
 }
@@ -136,7 +132,6 @@ mod tests {
         assert!(!read(&Folder::new(&moved)).unwrap().unwrap().is_copied);
     }
 
-    /// A copy unpacked after the original was removed may get the same inode.
     #[test]
     fn the_same_inode_at_another_time_is_a_copy() {
         let then = FileIdentity {

@@ -31,7 +31,7 @@ pub struct Inspection {
     pub dir: PathBuf,
     /// The id of the store, if any file contains it.
     pub store_id: Option<String>,
-    /// True for a copy that was not opened yet. Opening it bumps the epoch.
+    /// True for a copy that was not opened yet. Opening the copy starts a new epoch above all zxids of the original.
     pub is_copied: bool,
     /// True if a process has the store open.
     pub in_use: bool,
@@ -39,7 +39,7 @@ pub struct Inspection {
     pub pid: Option<u32>,
     /// The last transaction that could be read.
     pub zxid: Zxid,
-    /// No transaction has a zxid beyond the end of this epoch (`zxid >> 32`).
+    /// The last epoch (`zxid >> 32`) that the log has reserved. No transaction has a zxid beyond its end.
     pub epoch: u32,
     /// True if the store was closed cleanly.
     pub was_clean: bool,
@@ -51,8 +51,8 @@ pub struct Inspection {
     pub data_bytes: u64,
     /// The persisted sessions, by id.
     pub sessions: Vec<SessionInfo>,
-    /// The largest subtrees, most bytes first. Leaves out a subtree that consists almost entirely of one child's
-    /// subtree.
+    /// The largest subtrees, most bytes first. A subtree that consists almost entirely of one child's subtree is left
+    /// out.
     pub subtrees: Vec<Subtree>,
     /// The snapshots, newest first.
     pub snapshots: Vec<SnapshotInfo>,
@@ -64,12 +64,12 @@ pub struct Inspection {
     pub bytes: u64,
     /// Files that do not belong to a store.
     pub unknown_files: Vec<String>,
-    /// Places that cannot be read. The store can be opened only if there are none, or if all of them are in snapshots
-    /// and another snapshot is whole.
+    /// Places in the files that cannot be read. The store can be opened only if there are none, or if all of them are
+    /// in snapshots and another snapshot is whole.
     pub problems: Vec<Problem>,
 }
 
-/// A place that cannot be read.
+/// A place in a file that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Problem {
@@ -77,7 +77,7 @@ pub struct Problem {
     pub file: PathBuf,
     /// The offset in the file, in bytes.
     pub offset: u64,
-    /// What was expected and found.
+    /// Expected and found content.
     pub reason: String,
 }
 
@@ -121,13 +121,13 @@ impl fmt::Display for Problem {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SessionInfo {
-    /// Its id.
+    /// Id of the session.
     pub id: SessionId,
-    /// Its timeout, or `None` if it never expires.
+    /// Timeout of the session. `None` if the session never expires.
     pub timeout: Option<Duration>,
     /// True if the session ends when the process that has the store open ends.
     pub is_local: bool,
-    /// Number of ephemeral znodes that it owns.
+    /// Number of ephemeral znodes of the session.
     pub ephemerals: u64,
 }
 
@@ -139,20 +139,20 @@ pub struct SnapshotInfo {
     pub name: String,
     /// The snapshot includes all transactions up to this one.
     pub zxid: Zxid,
-    /// Its age, with a precision of about four seconds. `None` if its header cannot be read.
+    /// Age of the snapshot, with a precision of about four seconds. `None` if the header cannot be read.
     pub age: Option<Duration>,
-    /// The first segment of the log that is needed in addition to this snapshot. `None` if its header cannot be read.
+    /// First segment of the log that is needed in addition to this snapshot. `None` if the header cannot be read.
     pub first_segment: Option<u64>,
-    /// Its size in bytes.
+    /// Size of the file in bytes.
     pub bytes: u64,
-    /// True if all of it can be read.
+    /// True if the whole snapshot can be read.
     pub is_whole: bool,
 }
 
 /// Inspects the data directory `dir` and its ten largest subtrees.
 ///
-/// Opens nothing for writing, so the directory may be in use. If it is damaged, the result contains the readable part
-/// and the places that cannot be read. Blocks the thread, and needs as much memory as the store's content.
+/// Opens nothing for writing, so the directory may be in use. For a damaged directory, returns the readable part and
+/// the places that cannot be read. Blocks the thread, and needs as much memory as the store's content.
 ///
 /// # Errors
 /// [`Error::NotAStore`] if the directory contains no files of a store.
@@ -186,10 +186,6 @@ pub fn inspect_top(dir: impl AsRef<Path>, top: usize) -> Result<Inspection> {
     })
 }
 
-/// Inspects a simulated disk that is not in use.
-///
-/// # Errors
-/// As for [`inspect`].
 #[cfg(feature = "simulation")]
 pub(crate) fn inspect_on(disk: &super::sim::SimDisk) -> Result<Inspection> {
     let dir = disk.path("");
@@ -254,8 +250,8 @@ impl<'a> Inspector<'a> {
         let store = identity
             .map(|identity| identity.store)
             .or_else(|| self.any_store());
-        // Read the content before the segments. `segments` marks a file as damaged if reading the content found a
-        // problem in it.
+        // Read the content before the segments, because `segments` marks a file as damaged if reading the content found
+        // a problem in it.
         let snapshots = self.snapshots();
         let (core, facts) = self.content(store.unwrap_or_default());
         let segments = self.segments(store.unwrap_or_default());
@@ -323,7 +319,6 @@ impl<'a> Inspector<'a> {
         inspect_segments(self.disk, &self.names, store, is_damaged)
     }
 
-    /// Finds the store's id in a file other than `STORE`.
     fn any_store(&self) -> Option<[u8; 16]> {
         self.names.iter().find_map(|name| {
             let file = self.disk.open(name).ok()?;
@@ -362,7 +357,6 @@ impl<'a> Inspector<'a> {
         }
     }
 
-    /// Reads the content up to the first damage.
     fn content(&mut self, store: [u8; 16]) -> (Core, Facts) {
         let newest = recovery::newest(self.disk, store, &bare_core, &mut || Ok(()));
         let (mut core, start) = match newest {
@@ -393,7 +387,6 @@ impl<'a> Inspector<'a> {
         (core, facts)
     }
 
-    /// Returns the readable part of the newest snapshot that is partly readable. Used if no snapshot is whole.
     fn part_of_a_snapshot(&self) -> Core {
         for name in recovery::snapshot_names(self.disk).unwrap_or_default() {
             let mut core = bare_core();
@@ -440,7 +433,7 @@ fn sessions(core: &Core) -> Vec<SessionInfo> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SegmentInfo {
-    /// Its number.
+    /// Number of the segment.
     pub number: u64,
     /// The size of the file in bytes.
     pub bytes: u64,
@@ -448,9 +441,9 @@ pub struct SegmentInfo {
     pub used_bytes: u64,
     /// Number of frames before the first place that has no whole frame.
     pub frames: u64,
-    /// The first and last zxid in the frames of the segment, or `None` if the segment has no frames.
+    /// The first and last zxid in the frames of the segment. `None` if the segment has no frames.
     pub zxids: Option<(Zxid, Zxid)>,
-    /// Its state.
+    /// State of the segment.
     pub state: SegmentState,
 }
 
@@ -466,11 +459,10 @@ pub enum SegmentState {
     Torn,
     /// Prepared and not written yet.
     Prepared,
-    /// It cannot be read, or only up to [`SegmentInfo::used_bytes`].
+    /// Unreadable, or readable only up to [`SegmentInfo::used_bytes`].
     Damaged,
 }
 
-/// Inspects each segment separately. `is_damaged` returns true for the number of a segment that is known to be damaged.
 fn inspect_segments(
     disk: &dyn Disk,
     names: &[String],
@@ -508,7 +500,6 @@ fn inspect_segment(disk: &dyn Disk, number: u64, store: &[u8; 16]) -> SegmentInf
         zxids: None,
         state: SegmentState::Damaged,
     };
-    // Recovery has reported why a segment cannot be opened.
     if let Ok(mut segment) = Scanner::open(disk, number, store) {
         info.bytes = segment.header().size;
         info.state = walk(&mut segment, &mut info).unwrap_or(SegmentState::Damaged);

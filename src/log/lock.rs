@@ -14,7 +14,6 @@ use crate::runtime::platform::{device_and_inode, is_alive, read_at};
 
 pub(crate) const NAME: &str = "LOCK";
 
-/// Exclusive access to a data directory while this value lives.
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: File,
@@ -30,14 +29,13 @@ impl Lock {
         let deadline = Instant::now() + ACQUIRE_TIMEOUT;
         let mut file = loop {
             let file = options.open(&path).map_err(failed)?;
-            // If the file was removed or replaced after we opened it, our lock excludes no other process, because the
-            // others lock another file. Then try again.
+            // If the file was removed or replaced after we opened it, other processes lock another file, so our lock
+            // excludes none of them.
             if try_lock(&file).map_err(failed)? && is_at(&file, &path) {
                 break file;
             }
-            // Do not wait if the owner is alive, because a second start is mostly a mistake. If we can get a shared
-            // lock, no store has the lock. Then a call of [`holder`] may have a shared lock for a moment, and we try
-            // again.
+            // Do not wait for a live owner, because a second start is usually a mistake. If we can get a shared lock,
+            // only a call of [`holder`] has the file locked for a moment, so we try again.
             let owner = pid_in(&file);
             let is_in_use = !is_unlocked(&file).map_err(failed)? && owner.is_some_and(is_alive);
             if is_in_use || Instant::now() >= deadline {
@@ -49,16 +47,15 @@ impl Lock {
             }
             std::thread::sleep(RETRY_INTERVAL);
         };
-        // The pid is only for messages, so a failure to write it is only logged. The store must open even if the disk
-        // is full.
+        // Only log a failure to write the pid, because the store must open even on a full disk.
         if let Err(error) = write_pid(&mut file) {
             tracing::debug!(%error, "lock file without a pid");
         }
         Ok(Self { file, path })
     }
 
-    /// Checks that the path still names the file that we have locked. If not, the file or its folder was removed or
-    /// replaced, and another process may have opened the store.
+    /// Checks that the path still names the file that we have locked. If not, another process may have opened the
+    /// store.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if is_at(&self.file, &self.path) {
             return Ok(());
@@ -72,7 +69,6 @@ impl Lock {
     }
 }
 
-/// Returns true if `file` is the file at `path`, or if we cannot find out.
 fn is_at(file: &File, path: &Path) -> bool {
     match (file.metadata(), fs::metadata(path)) {
         (Ok(ours), Ok(there)) => device_and_inode(&ours) == device_and_inode(&there),
@@ -84,17 +80,15 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// How long to wait for a lock whose owner has died or has not written its pid yet, or for a shared lock. The lock of a
-/// dead owner may remain for a moment, because a child that the owner has forked keeps the lock until it calls `exec`.
+/// Time to wait for a lock without a live owner, or for a shared lock. A forked child of a dead owner keeps the lock
+/// until it calls `exec`.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(1);
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Drop for Lock {
-    /// Removes the pid, so that no later message names this process. Unlocks explicitly, because closing the file does
-    /// not release the lock while a forked child has the file open, which it has until it calls `exec`.
+    /// Unlocks explicitly, because closing the file does not release the lock while a forked child has the file open.
     fn drop(&mut self) {
-        // Remove the pid before unlocking, because after the unlock the file may contain the next owner's pid.
         let released = self.file.set_len(0).and_then(|()| self.file.unlock());
         if let Err(error) = released {
             tracing::debug!(%error, "lock file not cleared");
@@ -131,7 +125,7 @@ fn pid_in(file: &File) -> Option<u32> {
     text.trim().parse().ok()
 }
 
-/// Finds another process that has this file open. Looks only at processes whose open files we may list.
+/// Finds another process that has this file open, among the processes whose open files we may list.
 fn pid_with_open(path: &Path) -> Option<u32> {
     let path = path.canonicalize().ok()?;
     let has_it_open = |pid: &u32| {
@@ -148,11 +142,10 @@ fn pid_with_open(path: &Path) -> Option<u32> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
     Unlocked,
-    /// The pid of the process that has the lock. `None` if the process has not written its pid yet.
+    /// `None` if the process has not written its pid yet.
     Process(Option<u32>),
 }
 
-/// Finds the process that has the data directory at `folder` open. Writes nothing.
 pub(crate) fn holder(folder: &Path) -> io::Result<Holder> {
     let file = match File::open(folder.join(NAME)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Holder::Unlocked),
@@ -214,7 +207,6 @@ mod tests {
         });
     }
 
-    /// For example, by a backup tool.
     #[test]
     fn a_lock_that_is_shared_for_long_is_in_use() {
         let folder = TempFolder::new();
@@ -241,8 +233,8 @@ mod tests {
         ));
     }
 
-    /// Environment variable with the folder to lock. The test sets it for a child process, which it starts with a file
-    /// size limit of 0.
+    /// Environment variable with the folder to lock. It is set for a child process that runs with a file size limit of
+    /// 0.
     const FULL: &str = "LOCKKEEPER_TEST_FULL";
 
     #[test]
@@ -266,7 +258,6 @@ mod tests {
         assert!(child.status.success(), "{child:?}");
     }
 
-    /// A child that another thread starts has all our files open between fork and exec.
     #[test]
     fn children_of_other_threads_refuse_no_store() {
         let folder = TempFolder::new();
@@ -276,7 +267,6 @@ mod tests {
                 scope.spawn(|| {
                     while starts.load(std::sync::atomic::Ordering::Relaxed) {
                         let mut command = std::process::Command::new("true");
-                        // These settings make the standard library fork and exec.
                         command
                             .env("LOCKKEEPER_TEST", "1")
                             .uid(rustix::process::getuid().as_raw());
@@ -296,16 +286,13 @@ mod tests {
         });
     }
 
-    // Other systems do not say which process has a file open.
     #[cfg(target_os = "linux")]
     #[test]
     fn a_child_that_keeps_the_lock_of_a_killed_store_is_named() {
         let folder = TempFolder::new();
         drop(Lock::take(folder.path()).unwrap());
-        // Like a killed process, close the file without unlocking it.
         let file = File::open(folder.path().join(NAME)).unwrap();
         file.try_lock().unwrap();
-        // Unlike the first descriptor, this one stays open in a child after exec.
         let inherited = rustix::io::dup(&file).unwrap();
         let mut child = std::process::Command::new("cat")
             .stdin(std::process::Stdio::piped())

@@ -1,7 +1,7 @@
-//! Opening of a data directory. It reads the identity and the content, decides whether the sessions of other processes
-//! live on, and continues the log.
+//! Opening of a data directory. It reads the content, decides whether the sessions of other processes live on, and
+//! continues the log.
 //!
-//! We read everything before we write anything, and repair the log before we reveal anything. The order in [`open`]
+//! We read everything before we write anything, and repair the log before clients see anything. The order in [`open`]
 //! ensures that after a crash at any step the next run opens the same content.
 
 use std::collections::VecDeque;
@@ -50,12 +50,12 @@ pub(crate) struct RemoteSessions {
 const MAX_TIMEOUT_MS: u64 = MAX_SESSION_TIMEOUT.as_millis() as u64;
 
 impl RemoteSessions {
-    /// Derives the state of the sessions from the facts in the log.
+    /// Derives the state of these sessions from the log. They live on if the log has every change that was acknowledged
+    /// to them, which depends on the durability class of the run that wrote the log.
     ///
-    /// The sessions live on if the log has every change that was acknowledged to them. This depends on the durability
-    /// class of the run that wrote the log. A copied or restored log may lack changes that the original has
-    /// acknowledged since the copy was made, so its sessions never live on. The original may also have granted longer
-    /// timeouts since then, so we assume the longest timeout that was allowed then or is allowed now.
+    /// A copied or restored log may lack changes that the original has acknowledged since, so its sessions never live
+    /// on. The original may also have granted longer timeouts since, so we assume the longest timeout that was or is
+    /// allowed.
     fn of(facts: &Facts, core: &Core, is_copied: bool, options: &Options) -> Self {
         let is_foreign = is_copied || facts.completeness == Completeness::Restored;
         let is_whole = facts.is_clean || facts.completeness == Completeness::Complete;
@@ -69,7 +69,6 @@ impl RemoteSessions {
             Some(allowed) if is_foreign && allowed > 0 => allowed.max(options.longest_timeout_ms),
             _ => 0,
         };
-        // No session ever got a longer timeout than this maximum, even if an option or an old log states one.
         let longest_timeout_ms = known.max(unknown).min(MAX_TIMEOUT_MS);
         let was_served = longest_timeout_ms > 0;
         let allowed = facts
@@ -99,29 +98,27 @@ pub(crate) fn open(
     clock: &Clock,
 ) -> Result<Opened> {
     let identity = identify(&**disk)?;
-    // We can remove these files before reading, because recovery reads no temporary files.
     remove_unfinished(&**disk)?;
     let Content {
         mut core,
         snapshot,
         recovered,
     } = recovery::read(&**disk, identity.store, new)?;
-    // Repair the log before we derive anything from the content, which may exist only in the page cache until then.
+    // Repair the log before anything is derived from the content, which may exist only in the page cache until then.
     recovered.repair(&**disk)?;
     let mut facts = recovered.facts;
     let is_new = snapshot.is_none() && recovered.tail.is_none();
-    // A new store counts as closed cleanly. It has no earlier sessions that a client could believe in.
+    // A new store counts as closed cleanly, because it has no earlier sessions that a client could believe in.
     facts.is_clean |= is_new;
     let mut remote = RemoteSessions::of(&facts, &core, identity.is_copied, options);
     let (first_zxid, now_ms) = begin(&**disk, facts.epoch, identity.is_copied, clock)?;
-    // The zxid of a restored snapshot may lie within the new epoch, above the first zxid of that epoch.
+    // The zxid of a restored snapshot may be above the first zxid of the new epoch.
     let last = first_zxid.max(facts.zxid);
     epoch::check(last, || disk.path(""))?;
     let mut first = Batch::default();
     first.begin(facts.zxid);
     // The first frame makes the reservation durable before we assign any zxid of the epoch. After a crash, the next run
-    // starts in a later epoch. So no zxid is assigned twice, not even a zxid that did not reach the log, and tokens
-    // only grow (invariant 5).
+    // starts in a later epoch. So no zxid is assigned twice, not even one that never reached the log (invariant 5).
     let epochs = [facts.epoch, epoch::to_reserve(last)];
     first.push_record(&Record::Epoch(epochs[1]));
     // Record the timeout again. If this run is killed before the pause is over, the next run repeats the pause.
@@ -138,12 +135,12 @@ pub(crate) fn open(
     let position = find_position(&**disk, &recovered, options, identity.store, next_segment)?;
     let current = position.header.number;
     if identity.version < identity::FORMAT_VERSION && !identity.is_copied {
-        // Write the new version number before the first record that an older version does not know, so that older
-        // versions refuse to open the directory.
+        // Write the new version number before any record that older versions do not know, so that they refuse to open
+        // the directory.
         write_identity(&**disk, identity.store)?;
     } else if !identity.has_log && !identity.is_copied {
-        // Record that there is a log only after `find_position` has made it durable. A failure is only logged, because
-        // the store must open even on a full disk. The next opening tries again.
+        // `find_position` has made the log durable. Only log a failure, because the store must open even on a full
+        // disk. The next opening tries again.
         if let Err(error) = write_identity(&**disk, identity.store) {
             tracing::warn!(%error, "STORE does not record that there is a log");
         }
@@ -170,11 +167,11 @@ pub(crate) fn open(
         syncs: options.syncs,
     })?;
     if identity.is_copied {
-        // Write the identity only after the first batch, which made the skip to higher zxids durable. Otherwise a crash
-        // in between would leave a copy that looks like the original and issues the same tokens.
+        // Write the identity only after the first batch, which has made the skip to higher zxids durable. Otherwise a
+        // crash in between would leave a copy that looks like the original and issues the same tokens.
         write_identity(&**disk, identity.store)?;
-        // Two copies of one store would start at the same zxid if both were opened in the same millisecond. Wait until
-        // this millisecond has passed.
+        // Two copies opened in the same millisecond would start at the same zxid, so wait until this millisecond is
+        // over.
         clock.block(Duration::from_millis(1));
     }
     core.leave_behind(last, now_ms);
@@ -183,8 +180,8 @@ pub(crate) fn open(
     }
 
     parts.queue.set_pausing(remote.owe_pause());
-    // The ends of the sessions are ordinary transactions. If some of them do not reach the disk, the next run ends the
-    // remaining sessions.
+    // The ends of the sessions are ordinary transactions. The next run ends the sessions whose ends do not reach the
+    // disk.
     parts.queue.append(core.kept(), true);
     Ok(Opened {
         parts,
@@ -195,8 +192,8 @@ pub(crate) fn open(
     })
 }
 
-/// Returns how long an opening would block its thread. A simulated opening must not block, so the simulation waits for
-/// this time before the opening.
+/// Returns the time for which an opening would block its thread. A simulated opening must not block, so the simulation
+/// waits beforehand.
 #[cfg(feature = "simulation")]
 pub(crate) fn wait_to_open(
     disk: &dyn Disk,
@@ -211,20 +208,18 @@ pub(crate) fn wait_to_open(
     Ok(epoch::wait(first, now_ms))
 }
 
-/// Writes an identity that marks this folder as an original with a log, in the current format.
 fn write_identity(disk: &dyn Disk, store: [u8; 16]) -> Result<()> {
     let written = identity::write(disk, store, true);
     written.map_err(|error| failed(disk.path(identity::NAME), "cannot be written", &error))
 }
 
-/// Reads the identity of a folder. An empty folder gets a new one.
 fn identify(disk: &dyn Disk) -> Result<Identity> {
     if let Some(identity) = identity::read(disk)? {
         return Ok(identity);
     }
     check_empty(disk)?;
-    // Write the identity before any other file. A crash right after this write leaves an empty store. Other files
-    // without the identity would not be accepted as a store.
+    // Write the identity before any other file. A crash right after this write leaves an empty store, but other files
+    // without an identity are not accepted as a store.
     let store = random();
     let written = identity::write(disk, store, false);
     written.map_err(|error| no_room(disk, &error))?;
@@ -236,10 +231,7 @@ fn identify(disk: &dyn Disk) -> Result<Identity> {
     })
 }
 
-/// Checks that a folder is a store or may become one. Call it before writing there.
-///
-/// # Errors
-/// As for [`open`]. `NotAStore` if the folder contains other files.
+/// Checks that a folder is a store or may become one. Call this before writing there.
 pub(crate) fn check_folder(disk: &dyn Disk) -> Result<()> {
     match identity::read(disk)? {
         Some(_) => Ok(()),
@@ -275,8 +267,8 @@ fn remove_unfinished(disk: &dyn Disk) -> Result<()> {
     removed.map_err(|error| failed(disk.path(""), "unfinished files cannot be removed", &error))
 }
 
-/// Returns the first zxid of this run, and the current time in milliseconds since 1970. If that zxid is too far ahead
-/// of the clock, blocks until the clock has caught up.
+/// Returns the first zxid of this run, and the current time in milliseconds since 1970. If the zxid is too far ahead of
+/// the clock, blocks until the clock has caught up.
 fn begin(disk: &dyn Disk, reserved: u32, is_copied: bool, clock: &Clock) -> Result<(Zxid, i64)> {
     let first = |now_ms| epoch::first_zxid(reserved, is_copied, now_ms);
     let mut now_ms = clock.exact_unix_ms();
@@ -293,7 +285,6 @@ fn begin(disk: &dyn Disk, reserved: u32, is_copied: bool, clock: &Clock) -> Resu
     Ok((first(now_ms), now_ms))
 }
 
-/// Finds where the log continues: after its last frame, or in a new first segment.
 fn find_position(
     disk: &dyn Disk,
     recovered: &Recovered,
@@ -319,8 +310,8 @@ fn find_position(
             (header, made.map_err(|error| no_room(disk, &error))?)
         }
     };
-    // `synced` below states that every recovered frame is on disk. `repair` has synced the segments that were read.
-    // This call syncs a segment that we just created.
+    // `synced` states that every recovered frame is on disk. `repair` has synced the segments that were read, and this
+    // call syncs a newly created one.
     let synced = file.sync();
     synced.map_err(|error| failed(disk.path(&log_name(at.segment)), "cannot be synced", &error))?;
     Ok(LogPosition {
@@ -333,10 +324,10 @@ fn find_position(
     })
 }
 
-/// Opens the prepared segments. If the configured sizes have changed, a prepared segment may be too small for any
-/// batch. Removes the first such segment and all segments after it.
+/// Opens the prepared segments. If the configured sizes have changed, removes the first segment that is too small for
+/// any batch, and all segments after it.
 ///
-/// Removes the last segment first, and syncs the folder after each removal. So a power loss never leaves a gap in the
+/// The last segment is removed first, with a folder sync after each removal. So a power loss never leaves a gap in the
 /// numbers, which recovery would refuse.
 fn prepared(
     disk: &dyn Disk,

@@ -1,14 +1,12 @@
-//! The file `PROCESSES` records the process of each session that a server knows. After a restart the server ends the
-//! sessions of processes that have died.
+//! The file `PROCESSES`, which records the process of each session that a server knows. After a restart the server ends
+//! the sessions of processes that have died.
 //!
-//! We never sync the file, because it only has to survive the end of this process. After a power loss the recorded
-//! processes are gone too, and the new boot id makes the file invalid. The file also becomes invalid if an opening does
-//! not rewrite it, for example the opening by an older version. Each opening starts another epoch, and the file names
-//! the epoch of the opening that wrote it.
+//! We never sync the file. It only has to survive the end of this process, and after a power loss the new boot id makes
+//! it invalid. The file names the epoch of the opening that wrote it. So it also becomes invalid if an opening does not
+//! rewrite it, for example the opening by an older version.
 //!
-//! The first line states the epoch of the opening, the boot, and the pid and time namespaces of the process numbers.
-//! Each further line is a change: `+SESSION PID START`, or `-SESSION` if the session no longer belongs to a known
-//! process.
+//! The first line states the epoch, the boot, and the pid and time namespaces of the process numbers. Each further line
+//! is a change: `+SESSION PID START`, or `-SESSION` if the session no longer belongs to a known process.
 
 use std::collections::HashMap;
 use std::io;
@@ -25,12 +23,11 @@ pub(super) const UNFINISHED: &str = "PROCESSES.new";
 
 pub(crate) type Known = Vec<(SessionId, LocalProcess)>;
 
-/// Number of obsolete lines beyond which the file is rewritten.
 const MAX_STALE: usize = 1024;
 
 pub(crate) struct ProcessFile {
     disk: Arc<dyn Disk>,
-    /// The last epoch that was reserved before this opening, and the last epoch that this opening has reserved.
+    /// The last epoch that was reserved before this opening, and the last one that this opening has reserved.
     epochs: [u32; 2],
     state: FileState,
 }
@@ -43,8 +40,8 @@ enum FileState {
         most: usize,
         lines: usize,
     },
-    /// We do not write the file any more. Either a write failed and we removed the file, or the system does not say in
-    /// which boot and namespaces the process numbers are valid.
+    /// We do not write the file any more. Either a write failed and we removed the file, or the process numbers cannot
+    /// be compared across restarts on this system.
     GivenUp,
 }
 
@@ -58,7 +55,7 @@ impl ProcessFile {
     }
 
     /// Returns the processes that the previous run has recorded, and rewrites the file so that it is valid for this
-    /// run. Only the first call does this. Later calls return nothing.
+    /// run. Later calls return nothing.
     pub(crate) fn read(&mut self) -> Known {
         if !matches!(self.state, FileState::Unread) {
             return Vec::new();
@@ -77,11 +74,11 @@ impl ProcessFile {
         known
     }
 
-    /// Records the process of a session, or that the session has no known process. `known` returns all earlier records
-    /// that are still valid, which are needed if the file has to be rewritten.
+    /// Records the process of a session, or that the session has no known process. `known` returns all valid earlier
+    /// records, for the case that the file has to be rewritten.
     ///
     /// # Errors
-    /// `StoreFailed` if the file can be neither written nor removed, so that an outdated file remains.
+    /// `StoreFailed` if an outdated file remains, because it can be neither written nor removed.
     pub(crate) fn record(
         &mut self,
         session: SessionId,
@@ -131,7 +128,7 @@ impl ProcessFile {
         Ok(())
     }
 
-    /// Removes the file, which would soon be outdated. Returns false if it cannot be removed.
+    /// Removes the file, because it would soon be outdated. Returns false if it cannot be removed.
     fn give_up(&mut self, error: &io::Error) -> bool {
         let path = self.disk.path(NAME);
         let removed = remove_if_exists(&*self.disk, NAME);
@@ -168,8 +165,7 @@ fn read_text(disk: &dyn Disk) -> io::Result<String> {
 }
 
 fn parse(text: &str, first: &str) -> Option<Known> {
-    // Ignore a last line without a newline. Its write was interrupted, and no client is answered before the write is
-    // complete.
+    // Ignore a last line without a newline. Its write was interrupted, so no client got an answer that relies on it.
     let changes = text.strip_prefix(first)?.split_inclusive('\n');
     let mut known = HashMap::new();
     for change in changes.filter_map(|line| line.strip_suffix('\n')) {
@@ -235,10 +231,8 @@ mod tests {
         let left = vec![(SessionId(-3), A), (SessionId(2), B)];
         let (_, known) = opened(&folder, 2);
         assert_eq!(known, left);
-        // The opening has rewritten the file, although nothing was recorded since.
         let (_, known) = opened(&folder, 3);
         assert_eq!(known, left);
-        // There was another opening in between.
         let (_, known) = opened(&folder, 5);
         assert_eq!(known, []);
     }

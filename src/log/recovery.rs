@@ -1,10 +1,10 @@
-//! Recovery reads the newest snapshot and the log after it, and finds where the writer continues.
-//!
-//! Recovery reads frames as long as they are whole and in order. At the first place without such a frame, either the
-//! power failed during a write, or the medium is damaged. To distinguish the two cases, each frame states the number of
-//! the last synced frame. If a whole frame behind that place states that the missing frame was synced, the log is
-//! damaged and we refuse it. Otherwise no acknowledgement relied on the missing frame, and the log ends before it.
+//! Recovery, which reads the newest snapshot and the log after it, and finds the position where the writer continues.
 //! `docs/durability.md` explains each case.
+//!
+//! Recovery reads frames as long as they are whole and in order. At the first gap, either the power failed during a
+//! write or the medium is damaged. To distinguish the two, each frame states the number of the last synced frame. If a
+//! frame after the gap states that the missing frame was synced, the log is damaged and we refuse it. Otherwise no
+//! acknowledgement relied on the missing frame, and the log ends before it.
 
 use std::io;
 
@@ -19,47 +19,41 @@ use crate::model::error::{Error, Result};
 use crate::model::types::Zxid;
 use crate::runtime::random::random;
 
-/// Facts known at one point of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// The number of the last frame, counted from 1.
     pub(crate) chain: u64,
     pub(crate) zxid: Zxid,
-    /// The last reserved epoch. No zxid beyond the end of this epoch was assigned.
     pub(crate) epoch: u32,
-    /// The longest session timeout that any remote client ever got, in milliseconds.
+    /// The longest session timeout that a remote client ever got, in milliseconds.
     pub(crate) longest_timeout_ms: u64,
-    /// True if the last record before this point is a clean close.
     pub(crate) is_clean: bool,
     pub(crate) completeness: Completeness,
-    /// The maximum session timeout that the options allowed for remote clients, in milliseconds. 0 if the store was
-    /// never served. `None` if only versions that do not record this maximum wrote the log.
+    /// The longest session timeout that the options allowed for remote clients, in milliseconds. 0 if the store was
+    /// never served. `None` if only versions that do not record this value wrote the log.
     pub(crate) allowed_timeout_ms: Option<u64>,
 }
 
-/// Whether a log that was not closed cleanly contains every change acknowledged to sessions of other processes.
+/// Completeness of a log that was not closed cleanly, with respect to changes acknowledged to sessions of other
+/// processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Completeness {
-    /// The log was written by a version that does not record its completeness. Treated as [`Partial`](Self::Partial).
+    /// Written by a version that does not record the completeness. Treated as [`Partial`](Self::Partial).
     #[default]
     Unknown,
     /// Acknowledged changes may be missing at the end of the log.
     Partial,
-    /// The log has every acknowledged change.
     Complete,
     /// The log continues a restored backup. The original store may have acknowledged further changes.
     Restored,
 }
 
-/// Where recovery starts to read: after a snapshot or, by default, at the start of the first segment.
+/// Point where recovery starts to read. By default, this is the start of the first segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Start {
     pub(crate) segment: u64,
-    /// Facts known before the first frame of `segment`.
     pub(crate) facts: Facts,
 }
 
-/// End of a log, where the next frame is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tail {
     pub(crate) segment: u64,
@@ -69,15 +63,12 @@ pub(crate) struct Tail {
 #[derive(Clone, Debug)]
 pub(crate) struct Recovered {
     pub(crate) facts: Facts,
-    /// Where the writer continues, or `None` if no segment exists yet. A frame that does not fit there is written to
-    /// the next segment.
+    /// `None` if no segment exists yet.
     pub(crate) tail: Option<Tail>,
-    /// Headers of all segments from the first one that was read. The segments after the tail's segment are prepared and
-    /// have no frames yet.
+    /// Headers of the segments, from the first one that was read. The segments after the tail's segment are prepared
+    /// and have no frames yet.
     pub(crate) segments: Vec<Header>,
-    /// Remains of unsynced frames, to be erased before the next frame is written.
     pub(crate) stale_frames: Vec<StaleFrame>,
-    /// The number of the last frame that is known to be synced, because a later frame or mark states it.
     pub(crate) synced: u64,
     #[cfg_attr(
         not(any(test, feature = "simulation")),
@@ -93,15 +84,14 @@ pub(crate) struct Recovered {
 
 pub(crate) struct Source<'a> {
     pub(crate) disk: &'a dyn Disk,
-    /// The id of the store. Segments of other stores are refused.
     pub(crate) store: [u8; 16],
     pub(crate) start: Start,
 }
 
 /// Reads the whole log without writing anything, so that a refused log stays as it is. Passes every transaction to
-/// `each` in order. If `each` refuses a transaction, the log is reported as damaged.
+/// `each` in order. If `each` refuses a transaction, the log counts as damaged.
 ///
-/// Call [`Recovered::repair`] before writing or revealing anything.
+/// Call [`Recovered::repair`] before writing anything or showing any content to clients.
 ///
 /// # Errors
 /// `StoreDamaged`, `StoreTooNew`, `StoreFailed`.
@@ -116,10 +106,9 @@ pub(crate) fn recover(
     }
 }
 
-/// A log that was read up to the first damage.
 pub(crate) struct Undamaged {
     pub(crate) facts: Facts,
-    /// The end of the last frame read, or `None` if the first segment is missing.
+    /// The end of the last frame read. `None` if the first segment is missing.
     pub(crate) tail: Option<Tail>,
     /// `None` if the whole log was read.
     pub(crate) damage: Option<Error>,
@@ -127,9 +116,6 @@ pub(crate) struct Undamaged {
 
 /// Reads the log up to the first damage. `each` may already have received some transactions of the damaged frame. Their
 /// zxids are above the zxid in [`facts`](Undamaged::facts).
-///
-/// # Errors
-/// `StoreFailed` if the folder cannot be listed.
 pub(crate) fn recover_undamaged(
     source: &Source<'_>,
     each: &mut dyn FnMut(Txn) -> Result<(), Damage>,
@@ -144,10 +130,7 @@ pub(crate) fn recover_undamaged(
     })
 }
 
-/// Reads the frames up to number `last`, which must all exist.
-///
-/// # Errors
-/// As for [`recover`]. A missing frame is damage.
+/// Reads the frames up to number `last`. A missing frame is damage.
 pub(crate) fn read_up_to(
     source: &Source<'_>,
     last: u64,
@@ -179,13 +162,12 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Returns true if this segment starts with the frame that follows frame number `chain`.
 fn segment_goes_on(segment: &mut Scanner<'_>, chain: u64) -> Result<bool> {
     let first = segment.frame_at(Scanner::FIRST)?;
     Ok(first.is_some_and(|(head, _)| head.chain == chain + 1 && !head.is_mark()))
 }
 
-/// Returns the numbers of the segments from `start` up to the first gap, and the error for the gap if there is one.
+/// Returns the numbers of the segments from `start` up to the first gap, and the error for this gap.
 fn segments_from(disk: &dyn Disk, start: &Start) -> Result<(Vec<u64>, Option<Error>)> {
     let first = start.segment;
     let names = disk
@@ -197,7 +179,7 @@ fn segments_from(disk: &dyn Disk, start: &Start) -> Result<(Vec<u64>, Option<Err
     // A missing number is damage, because segments are created in order, and only the oldest or the newest are removed.
     if numbers.is_empty() && (start.facts.chain > 0 || has_log(disk)) {
         // The writer had already entered this segment when the snapshot was made, or when `STORE` recorded that there
-        // is a log.
+        // is a log. So the segment must exist.
         let reason = "the file is missing, although the log goes on in it";
         let gap = damaged(disk, &log_name(first), 0, reason);
         return Ok((numbers, Some(gap)));
@@ -239,14 +221,13 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    /// Reads the segments with these numbers. After an error, the facts and the tail describe the log before the
-    /// damage.
+    /// After an error, the facts and the tail describe the log before the damage.
     fn read_all(&mut self, source: &Source<'_>, numbers: Vec<u64>) -> Result<Recovered> {
         let mut numbers = numbers.into_iter();
         for number in numbers.by_ref() {
             let mut segment = source.open_any_length(number)?;
-            // A segment that does not start with the next frame is a prepared one. We read the first segment even if it
-            // has no frame, because the log may end at its start.
+            // A segment that does not start with the next frame is a prepared one. The first segment is read in any
+            // case, because the log may end at its start.
             let is_next = self.tail.is_none() || segment_goes_on(&mut segment, self.facts.chain)?;
             self.segments.push(*segment.header());
             if is_next {
@@ -276,7 +257,6 @@ impl<'a> LogReader<'a> {
         Ok(recovered)
     }
 
-    /// Reads the next frames in a segment, up to number `last`. Returns the offset of their end.
     fn read(&mut self, segment: &mut Scanner<'_>, last: u64) -> Result<u64> {
         let number = segment.header().number;
         let mut at = Scanner::FIRST;
@@ -293,7 +273,7 @@ impl<'a> LogReader<'a> {
                 let reason = format!("frame {} is in the place of frame {expected}", head.chain);
                 return Err(segment.damaged(at, reason));
             }
-            // Use the statement of a mark too. It may be the only statement that the frame before it is synced.
+            // A mark may be the only evidence that the frame before it is synced.
             self.synced = self.synced.max(head.synced);
             if head.is_mark() {
                 break;
@@ -308,11 +288,11 @@ impl<'a> LogReader<'a> {
     }
 
     fn frame(&mut self, head: &Head, frame: &[u8]) -> Result<(), Damage> {
-        // Store the facts only after the whole frame was read. After an error, they must still describe the log before
-        // this frame.
+        // Store the facts only after the whole frame was read. After an error, they must describe the log before this
+        // frame.
         let (mut facts, mut txns) = (self.facts, 0);
         head.records(frame, |record| {
-            // If any record follows a clean close, the store was opened again and is no longer closed cleanly.
+            // A record after a clean close shows that the store was opened again.
             facts.is_clean = false;
             match record {
                 Record::Txn(txn) => {
@@ -339,8 +319,8 @@ impl<'a> LogReader<'a> {
             Ok(())
         })?;
         let before = facts.zxid;
-        // The first frame of a store that was restored or salvaged states the zxid of its first snapshot. The log lacks
-        // the content of that snapshot.
+        // The first frame of a restored or salvaged store states the zxid of the snapshot that the log continues.
+        // Without this snapshot, the log is not the whole content.
         if head.chain == 1 && txns == 0 && head.first > before {
             let reason = format!(
                 "it continues after zxid {}, and no snapshot can be read",
@@ -367,21 +347,18 @@ impl From<Malformed> for Damage {
     }
 }
 
-/// Remains of a frame that was never acknowledged. We erase them. Otherwise, once the log has grown up to this place,
-/// recovery could mistake them for the next frame.
+/// Remains of a frame that was never acknowledged. We erase them, because recovery could mistake them for the next
+/// frame once the log has grown up to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StaleFrame {
     pub(crate) segment: u64,
     pub(crate) offset: u64,
-    /// True if the whole frame reached the disk although an earlier frame did not. This can happen only if neither of
-    /// the two was synced.
+    /// True if the whole frame reached the disk although an earlier frame did not.
     pub(crate) is_whole: bool,
 }
 
-/// Finds the remains of frames behind the end of the log.
-///
-/// # Errors
-/// `StoreDamaged` if a frame behind the end of the log states that the missing frame was synced.
+/// Finds the remains of frames after the end of the log. Returns `StoreDamaged` if one of these frames states that the
+/// missing frame was synced.
 fn stale_frames(source: &Source<'_>, recovered: &Recovered) -> Result<Vec<StaleFrame>> {
     let mut stale_frames = Vec::new();
     let Some(tail) = recovered.tail else {
@@ -404,7 +381,7 @@ fn stale_frames(source: &Source<'_>, recovered: &Recovered) -> Result<Vec<StaleF
         let name = segment.name().to_owned();
         let is_last = number == tail.segment;
         // The missing frame was either at the tail or, if it did not fit there, at the start of the next segment. If
-        // the next segment does not start with a whole frame, the error names that place.
+        // the next segment does not start with a whole frame, the error names that segment.
         if number == tail.segment + 1 && segment.frame_at(Scanner::FIRST)?.is_none() {
             suspect = (name.clone(), Scanner::FIRST);
         }
@@ -428,9 +405,9 @@ fn stale_frames(source: &Source<'_>, recovered: &Recovered) -> Result<Vec<StaleF
     Ok(stale_frames)
 }
 
-/// Returns true if the missing frame exists by now. During a backup, another process may have written it after we
-/// looked for it. The process then synced it before it wrote the frame that states so, and we have read that frame. So
-/// if this second read does not find the missing frame either, it is damaged.
+/// Returns true if the missing frame exists by now. During a backup, the store's process may have written the frame
+/// after we looked for it. We have read a later frame which states that the missing frame is synced. So if this second
+/// look does not find the missing frame either, it is damaged.
 fn is_there_now(source: &Source<'_>, tail: Tail, missing: u64) -> Result<bool> {
     let stands_at = |segment: u64, offset| -> Result<bool> {
         let frame_is = |(head, _): (Head, &[u8])| head.chain == missing && !head.is_mark();
@@ -445,11 +422,10 @@ fn is_there_now(source: &Source<'_>, tail: Tail, missing: u64) -> Result<bool> {
 }
 
 impl Recovered {
-    /// Makes the recovered frames durable and erases the remains of unsynced frames. After a successful repair, the
-    /// next frame may state that all frames before it are synced. After a crash during the repair, recovery finds the
-    /// same state again, except that frames that were never acknowledged may be missing.
+    /// Makes the recovered frames durable and erases the remains of unsynced frames. After a crash during the repair,
+    /// recovery finds the same state again, but frames that were never acknowledged may be missing.
     ///
-    /// Call it before revealing any recovered content. Until then the frames may exist only in the page cache, and a
+    /// Call this before any recovered content is shown. Until then the frames may exist only in the page cache, and a
     /// power loss could undo a change that a client has already seen (invariant 2).
     ///
     /// # Errors
@@ -457,21 +433,20 @@ impl Recovered {
     pub(crate) fn repair(&self, disk: &dyn Disk) -> Result<()> {
         // Rewrite the frames before the syncs below, so that these syncs cover them.
         self.rewrite_unsynced(disk)?;
-        // Sync all segments, including the prepared ones. A process that was killed before its sync may have written to
-        // any of the segments, and any of them may contain stale frames.
+        // Sync all segments. A process that was killed before its sync may have written to any of them, and any of them
+        // may contain stale frames.
         self.segments
             .iter()
             .try_for_each(|header| self.repair_segment(disk, header))?;
-        // Sync the directory, because the previous process may have been killed between the rename of a segment and the
-        // sync of the directory.
+        // The previous process may have been killed between the rename of a segment and the sync of the directory.
         let synced = disk.sync_folder();
         synced.map_err(|error| failed(disk.path(""), "cannot be made durable", &error))
     }
 
     /// Rewrites the frames that are not known to be synced. After a failed sync, the kernel may keep such frames in
-    /// memory but mark their pages as clean and never write them. We would read the frames as whole, and another sync
-    /// would succeed without writing them. Only the tail's segment can have such frames, because the writer syncs a
-    /// segment before it enters the next one.
+    /// memory but never write them, because it has marked their pages as clean. We would read the frames as whole, and
+    /// another sync would succeed without writing them. Only the tail's segment can have such frames, because the
+    /// writer syncs a segment before it enters the next one.
     fn rewrite_unsynced(&self, disk: &dyn Disk) -> Result<()> {
         let Some(tail) = self.tail.filter(|_| self.synced < self.facts.chain) else {
             return Ok(());
@@ -502,8 +477,7 @@ impl Recovered {
         let file = disk.open(&name).map_err(fail)?;
         for stale in &self.stale_frames {
             if stale.segment == header.number {
-                // Erase only the head. Without the salt and the checksum in the head, the rest can never be read as a
-                // frame.
+                // Erase only the head. Without the salt and the checksum in it, the rest can never be read as a frame.
                 let end = (stale.offset + HEAD_BYTES as u64).min(header.size);
                 write_zeros(&*file, stale.offset, end).map_err(fail)?;
             }
@@ -518,10 +492,6 @@ pub(crate) struct Content {
     pub(crate) recovered: Recovered,
 }
 
-/// Reads the newest snapshot and the log after it. Writes nothing.
-///
-/// # Errors
-/// `StoreDamaged`, `StoreTooNew`, `StoreFailed`.
 pub(crate) fn read(disk: &dyn Disk, store: [u8; 16], new: &dyn Fn() -> Core) -> Result<Content> {
     let (mut core, snapshot) = newest(disk, store, new, &mut || Ok(()))?;
     let start = snapshot.as_ref().map_or_else(Start::default, after);
@@ -534,13 +504,13 @@ pub(crate) fn read(disk: &dyn Disk, store: [u8; 16], new: &dyn Fn() -> Core) -> 
     })
 }
 
-/// Maximum number of attempts to read a directory in use. We retry only if a new snapshot was made during the attempt,
-/// so more than one retry is rare.
+/// Maximum number of attempts to read a directory in use. More than two are rare, because we retry only if a new
+/// snapshot was made during the attempt.
 const MAX_ATTEMPTS: usize = 5;
 
-/// Reads a directory that may be in use. While we read, the store may remove or reuse a segment, but only after a newer
-/// snapshot has made that segment obsolete. So if an attempt fails and the snapshots have changed, the failure does not
-/// prove damage, and the next attempt starts with the newer snapshot.
+/// Reads a directory that may be in use. In the meantime, the store may remove or reuse a segment, but only after a
+/// newer snapshot has made the segment obsolete. So a failure does not prove damage if the snapshots have changed, and
+/// we try again with the newer snapshot.
 pub(super) fn read_in_use<T>(
     disk: &dyn Disk,
     is_whole: impl Fn(&T) -> bool,
@@ -558,11 +528,11 @@ pub(super) fn read_in_use<T>(
     read()
 }
 
-/// Loads the newest readable snapshot. Returns an empty core if there is no snapshot, or if none is readable but the
-/// log still starts with segment 0. If segment 0 is gone too, returns the error of the newest snapshot. Calls `pause`
-/// between chunks. If `pause` returns an error, stops loading and returns that error.
+/// Loads the newest readable snapshot. Returns an empty core if no snapshot is readable but the log still starts with
+/// segment 0. If segment 0 is gone too, returns the error of the newest snapshot. Calls `pause` between chunks, and
+/// stops if `pause` returns an error.
 ///
-/// We may fall back to an older snapshot, because the segments after it are kept until two newer snapshots exist.
+/// An older snapshot may be used, because the segments after it are kept until two newer snapshots exist.
 pub(crate) fn newest(
     disk: &dyn Disk,
     store: [u8; 16],
@@ -589,8 +559,8 @@ pub(crate) fn newest(
                     reason: "it is a snapshot of another store".into(),
                 });
             }
-            // Do not fall back to an older snapshot as after damage. A newer version has used the directory, and we may
-            // misread its other files.
+            // Do not fall back to an older snapshot. A newer version has used the directory, and we may misread its
+            // other files.
             Err(error @ Error::StoreTooNew { .. }) => return Err(error),
             Err(error) => {
                 tracing::warn!(%error, "snapshot unreadable, the previous one is used");
@@ -599,8 +569,8 @@ pub(crate) fn newest(
         }
     }
     match trouble {
-        // If segment 0 still exists, only the first snapshot is damaged. The log has the whole content, unless its first
-        // frame states otherwise (`LogReader::frame`). Without segment 0, the log lacks the content of the snapshots.
+        // If segment 0 still exists, the log has the whole content, unless its first frame states otherwise
+        // (`LogReader::frame`).
         Some(trouble) if disk.open(&super::segment::log_name(0)).is_err() => Err(trouble),
         _ => Ok((new(), None)),
     }

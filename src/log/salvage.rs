@@ -1,8 +1,7 @@
 //! Salvage of a damaged data directory: copies everything up to the first damage into a new directory.
 //!
-//! The result is the store as it was at an earlier moment, never a mixture of two moments. Its fencing tokens continue
-//! above all tokens of the original, including the tokens in the lost part (invariant 5). Its sessions end when it is
-//! opened.
+//! The new store is the original as it was at one earlier moment. Its fencing tokens continue above all tokens of the
+//! original, including those in the lost part (invariant 5).
 
 mod lost;
 mod sectors;
@@ -37,7 +36,7 @@ pub struct Salvage {
     pub summary: Summary,
     /// The last transaction of the original that the new store has.
     pub read_to: Zxid,
-    /// The snapshot that the content starts with. `None` if it was read only from the log.
+    /// The snapshot with which the content starts. `None` if the content was read only from the log.
     pub snapshot: Option<String>,
     /// Places that cannot be read. Damage in a snapshot causes no loss if the log has the same content.
     pub problems: Vec<Problem>,
@@ -47,41 +46,40 @@ pub struct Salvage {
     pub in_use: bool,
 }
 
-/// The lost part of a store, to the extent that it is known.
+/// The lost part of a store. The damage may hide more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Loss {
     /// The first damage. Everything after it is lost.
     pub damage: Problem,
-    /// The last transaction known to be lost. The damage may have hidden more.
+    /// The last transaction known to be lost.
     pub last_zxid: Option<Zxid>,
-    /// Number of lost transactions that can still be read behind the damage. Transactions in the damaged place itself
-    /// are not counted.
+    /// Number of lost transactions that can still be read after the damage. The damaged place itself may contain more.
     pub transactions: u64,
-    /// The lost places, in order.
+    /// The lost places, ordered by file.
     pub places: Vec<LostPlace>,
 }
 
-/// A lost place.
+/// A part of a file that is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LostPlace {
     /// The file.
     pub file: PathBuf,
-    /// The offset of its first lost byte.
+    /// Offset of the first lost byte.
     pub offset: u64,
     /// Number of bytes from `offset` to the end of the written part of the file. `None` if the file is missing.
     pub bytes: Option<u64>,
 }
 
 /// Copies the readable content of the store in the directory `dir`, up to the first damage, into the directory `new`,
-/// which must be empty or missing. `dir` is only read.
+/// which must be empty or missing. Only reads `dir`.
 ///
 /// Starts with the newest readable snapshot and continues with the log, up to the first frame that is damaged, missing
-/// or unreadable. Leaves out all later frames, because they may depend on that frame.
+/// or unreadable. Leaves out all later frames, because they may depend on this frame.
 ///
 /// The store in `new` continues above all zxids that the original can have assigned, including the lost part. Opening
-/// it ends the sessions of other processes, as after a [`restore`](crate::disk::restore).
+/// `new` ends the sessions of other processes, as after a [`restore`](crate::disk::restore).
 ///
 /// Blocks the thread, and needs as much memory as the store's content.
 ///
@@ -120,7 +118,7 @@ pub fn salvage(dir: impl AsRef<Path>, new: impl AsRef<Path>) -> Result<Salvage> 
     let facts = read.facts_of_copy(dir, latest_ms(&view))?;
     let head = backup::head(read.store, facts, epoch::of_clock(now_ms()));
     let bytes = create_store(new, &head, &read.core)?;
-    // Two salvages in the same millisecond would assign the same zxids. Wait until this millisecond has passed.
+    // Two salvages in the same millisecond would assign the same zxids, so wait until this millisecond is over.
     std::thread::sleep(Duration::from_millis(1));
     Ok(Salvage {
         summary: summary(&head, &read.core, bytes),
@@ -132,11 +130,7 @@ pub fn salvage(dir: impl AsRef<Path>, new: impl AsRef<Path>) -> Result<Salvage> 
     })
 }
 
-/// Salvages a simulated disk. Returns false and writes nothing if the readable content has no znode with the path
-/// `is_needed`.
-///
-/// # Errors
-/// As for [`salvage`].
+/// Salvages a simulated disk. Returns false and writes nothing if no readable znode has the path `is_needed`.
 #[cfg(any(test, feature = "simulation"))]
 pub(crate) fn salvage_on(
     from: &super::sim::SimDisk,
@@ -223,22 +217,17 @@ impl Reading {
         })
     }
 
-    /// Returns the facts with which the salvaged store starts.
-    ///
-    /// # Errors
-    /// `StoreFailed` if the zxids are exhausted.
     fn facts_of_copy(&self, dir: &Path, now_ms: i64) -> Result<Facts> {
         let Seen { facts: seen, .. } = &self.seen;
-        // Use the highest epoch that can be found anywhere, because the lost part may have reserved later epochs. If
-        // that reservation cannot be read, the highest zxid shows at least the epoch in use.
+        // The lost part may have reserved later epochs, so use the highest epoch found anywhere. If that reservation
+        // cannot be read, the highest zxid shows at least the epoch in use.
         let reserved = self.facts.epoch.max(seen.epoch).max(epoch::of(seen.zxid));
-        // Start above every zxid that the original may have assigned, so that tokens do not go back (invariant 5).
         let zxid = epoch::beyond(reserved, epoch::of_clock(now_ms), now_ms).max(seen.zxid);
         epoch::check(zxid, || dir.to_owned())?;
         let known = self.facts.allowed_timeout_ms;
         let allowed_timeout_ms = match self.damage {
-            // 0 means that the store was never served. This is known only for the part that was read, so after damage
-            // treat 0 as unknown.
+            // 0 means that the store was never served. After damage this is uncertain, because a lost record may state
+            // another value.
             Some(_) => known
                 .max(seen.allowed_timeout_ms)
                 .filter(|allowed| *allowed > 0),
@@ -249,7 +238,7 @@ impl Reading {
             zxid,
             epoch: epoch::of(zxid) - 1,
             longest_timeout_ms: self.facts.longest_timeout_ms.max(seen.longest_timeout_ms),
-            // Locks may have been released and acquired in the lost part, so no session lives on.
+            // The lost part may contain releases and acquisitions of locks, so no session lives on.
             is_clean: false,
             completeness: Completeness::Restored,
             allowed_timeout_ms,
@@ -268,16 +257,15 @@ impl Reading {
     }
 }
 
-/// Converts an error into damage, or returns it if it must end the salvage.
 fn damage_of(error: Error) -> Result<Problem> {
     match error {
-        // A newer version has written this file and can read it, so it is not damaged.
+        // A newer version has written this file and can read it, so the file is not damaged.
         error @ Error::StoreTooNew { .. } => Err(error),
         other => Ok(Problem::from(other)),
     }
 }
 
-/// Checks that every file may be read, because missing permissions are not damage.
+/// Missing permissions are not damage, so check that every file may be read.
 fn check_readable(view: &View) -> Result<()> {
     let not_a_store = |error: io::Error| Error::NotAStore {
         path: view.path(""),
@@ -296,7 +284,7 @@ fn check_readable(view: &View) -> Result<()> {
     Ok(())
 }
 
-/// Reads the id of the store from `STORE`. If that fails, returns the most frequent id in the other files.
+/// Reads the id of the store from `STORE`, or else takes the most frequent id in the other files.
 fn store_of(disk: &dyn Disk, problems: &mut Vec<Problem>) -> Result<[u8; 16]> {
     match identity::read(disk) {
         Ok(Some(identity)) => return Ok(identity.store),
@@ -338,7 +326,6 @@ fn load(disk: &dyn Disk, name: &str, core: &mut Core) -> Result<Loaded> {
         .map_err(|unreadable| unreadable.of(disk.path(name)))
 }
 
-/// Loads the newest readable snapshot. Without one, the log must reach back to the store's start.
 fn newest_snapshot(
     disk: &dyn Disk,
     store: [u8; 16],
@@ -382,7 +369,7 @@ fn short_of_a_snapshot(disk: &dyn Disk, facts: &Facts, tail: Tail) -> Option<Pro
     })
 }
 
-/// Returns damage if an unreadable place behind the end of the log may hide frames.
+/// Returns damage if an unreadable place after the end of the log may hide frames.
 fn unreadable_behind(disk: &dyn Disk, tail: Tail, unreadable: &[Unreadable]) -> Option<Problem> {
     let is_behind = |place: &&Unreadable| {
         let number = log_number(&place.name);
@@ -391,8 +378,7 @@ fn unreadable_behind(disk: &dyn Disk, tail: Tail, unreadable: &[Unreadable]) -> 
     Some(unreadable.iter().find(is_behind)?.problem(disk))
 }
 
-/// Maximum distance between the clock and a later file date. A file date further in the future does not show that the
-/// clock was ahead, and is ignored.
+/// A file date further in the future than this does not show that the clock was ahead, so it is ignored.
 const MAX_CLOCK_ERROR_MS: i64 = 365 * 24 * 60 * 60 * 1000;
 
 /// Returns the current time, or the newest file's date if that is later. The clock may have been ahead when the

@@ -1,6 +1,6 @@
-//! Segments, the files of a log. A segment is filled with zeros before use, so that writing a frame neither changes the
-//! length of the file nor allocates a block. The `fdatasync` after a frame therefore writes only the frame, and cannot
-//! fail because the disk is full (invariant 12).
+//! Segments, the files of a log. A segment is filled with zeros before use, so writing a frame neither changes the
+//! file's length nor allocates a block. The `fdatasync` after a frame therefore writes only the frame, and cannot fail
+//! because the disk is full (invariant 12).
 
 use std::io;
 
@@ -21,11 +21,9 @@ pub(crate) const UNFINISHED: &str = "segment.new";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// A random number, new for each use of the file. All frames repeat it, so that a frame from an earlier use of the
-    /// file is never read as a frame of this use. Only the directory's owner knows the salt, so a client cannot write
-    /// data that looks like a frame.
+    /// Random number, new for each use of the file. All frames repeat the salt, so a frame from an earlier use is never
+    /// read as a frame of this use. Clients do not know the salt, so they cannot write data that looks like a frame.
     pub(crate) salt: u64,
-    /// Numbered from 0, without gaps.
     pub(crate) number: u64,
     pub(crate) size: u64,
     pub(crate) store: [u8; 16],
@@ -64,8 +62,8 @@ pub(crate) fn new_salt() -> u64 {
     without_zero_bytes(u64::from_ne_bytes(random()))
 }
 
-/// Replaces zero bytes with ones. Recovery erases frames with zeros. As a salt has no zero byte, no salt is ever found
-/// in a place that is partly erased.
+/// Replaces zero bytes with ones. Recovery erases frames with zeros. Because a salt has no zero byte, a search never
+/// finds a salt that overlaps erased bytes.
 fn without_zero_bytes(salt: u64) -> u64 {
     u64::from_ne_bytes(salt.to_ne_bytes().map(|byte| byte.max(1)))
 }
@@ -86,7 +84,7 @@ pub(crate) fn spare_number(name: &str) -> Option<u64> {
     hex(name.strip_prefix("spare-")?)
 }
 
-/// Parses sixteen lowercase hex digits. Other spellings are refused so that no two names have the same number.
+/// Parses sixteen lowercase hex digits. Other spellings are refused, so that no two names have the same number.
 pub(crate) fn hex(digits: &str) -> Option<u64> {
     let is_ours = digits.len() == 16
         && digits
@@ -95,18 +93,19 @@ pub(crate) fn hex(digits: &str) -> Option<u64> {
     is_ours.then(|| u64::from_str_radix(digits, 16).ok())?
 }
 
-/// Creates a segment full of zeros, durably. Until it is complete it has a temporary name, so after a crash the next
-/// opening removes it.
+/// Creates a segment full of zeros, durably. An incomplete segment has a temporary name, and the next opening removes
+/// it.
 pub(crate) fn make(disk: &dyn Disk, header: &Header) -> io::Result<Box<dyn DiskFile>> {
     let file = disk.create(UNFINISHED)?;
     write_zeros(&*file, 0, header.size)?;
     put_to_use(disk, file, UNFINISHED, header)
 }
 
-/// Reuses a former segment's file, durably. Returns `None` if the file has another length, and leaves it unchanged.
+/// Reuses a former segment's file, durably. Returns `None` if the file has another length, and leaves the file
+/// unchanged.
 ///
-/// A crash during this function may leave a spare with a new or torn header. This is harmless, because only the length
-/// of a spare matters.
+/// A crash may leave the spare file with a new or torn header. This is harmless, because only the length of a spare
+/// file matters.
 pub(crate) fn reuse(
     disk: &dyn Disk,
     spare: &str,
@@ -126,16 +125,16 @@ fn put_to_use(
     header: &Header,
 ) -> io::Result<Box<dyn DiskFile>> {
     file.write_at(0, &header.encode())?;
-    // Sync before the rename, because recovery refuses a segment without a valid header as damaged.
+    // Sync before the rename, because recovery refuses a segment without a valid header.
     file.sync()?;
     // Make the name durable before the first frame is written, because the sync of a frame does not cover the name. If
-    // the file went back to its old name after a power loss, an acknowledged frame would be lost.
+    // a power loss restored the old name, an acknowledged frame would be lost.
     publish(disk, name, &log_name(header.number))?;
     Ok(file)
 }
 
-/// Writes real zeros instead of leaving a hole, so that the file system allocates the blocks now, while we can still
-/// report a full disk.
+/// Writes real zeros instead of leaving a hole, so that the file system allocates the blocks while we can still report
+/// a full disk.
 pub(crate) fn write_zeros(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
     static ZEROS: [u8; 1 << 18] = [0; 1 << 18];
     let mut at = from;
@@ -149,12 +148,10 @@ pub(crate) fn write_zeros(file: &dyn DiskFile, from: u64, to: u64) -> io::Result
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
-    /// Segments start at this size and double up to the largest.
     pub(crate) first_segment: u64,
     pub(crate) largest_segment: u64,
     /// A batch of this many bytes or more takes no further transactions.
     pub(crate) largest_batch: usize,
-    /// Maximum size of a transaction in bytes. Larger ones are refused before they are applied.
     pub(crate) largest_txn: usize,
     /// Bytes of room that are kept for deletes and for the store's own changes.
     pub(crate) reserve: usize,
@@ -168,15 +165,15 @@ impl Sizes {
             first_segment,
             largest_segment,
             largest_batch: min(eighth, mebibyte),
-            // The largest transaction and the batch to which it is added have together less than half of the smallest
-            // segment's bytes. So every frame fits into every segment. See the test below.
+            // The largest batch and the largest transaction together take less than half of the smallest segment, so
+            // every frame fits into every segment.
             largest_txn: min(2 * eighth, MAX_TXN_BYTES),
             reserve: min(eighth, mebibyte),
         }
     }
 
-    /// Returns how many bytes from `offset` on batches can certainly use in a segment of `size` bytes. The bytes after
-    /// these may be too few for the next batch.
+    /// Returns the number of bytes from `offset` on that batches can certainly use. The bytes after these may be too
+    /// few for the next batch.
     pub(crate) fn usable(&self, size: u64, offset: u64) -> u64 {
         let unusable = self.largest_batch + self.largest_txn + 2 * HEAD_BYTES;
         size.saturating_sub(offset).saturating_sub(unusable as u64)
@@ -215,7 +212,6 @@ mod tests {
         }
     }
 
-    /// A batch that fits into no segment would stop the store (invariant 11).
     #[test]
     fn the_largest_frame_fits_into_any_segment() {
         for first in [1 << 16, 100_000, 1 << 20, 16 << 20, 1 << 30] {

@@ -1,5 +1,5 @@
-//! [`SegmentAllocator`] prepares new segments on one thread, and makes snapshots on another thread so that old segments
-//! can be reused. [`SegmentRoom`] counts the bytes that are left in the segments.
+//! [`SegmentAllocator`]: prepares new segments on one thread, and makes snapshots on another thread so that old
+//! segments can be reused. [`SegmentRoom`] counts the bytes that are left in the segments.
 //!
 //! Filling and renaming files is slow and fails on a full disk. The allocator does both before the writer needs the
 //! segment, so the writer never allocates disk space.
@@ -20,17 +20,17 @@ use super::writer::{Exclusive, LogStart};
 use crate::model::error::Error;
 use crate::runtime::platform;
 
-/// Delay after a segment could not be prepared. Another program may free space in this time.
+/// Delay after a failure to prepare a segment. Another program may free space in this time.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// First and longest delay after a failed snapshot. The delay doubles with each failure, because each attempt may write
 /// the whole content of the store.
 const SNAPSHOT_DELAYS: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(640));
 
-/// How often an idle store checks that it still has its lock.
+/// Interval at which an idle store checks that it still has its lock.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum number of obsolete segments that are kept for reuse. Other obsolete segments are removed.
+/// Maximum number of obsolete segments that are kept for reuse. Others are removed.
 const MAX_SPARES: usize = 2;
 
 pub(super) struct SegmentAllocator {
@@ -39,8 +39,7 @@ pub(super) struct SegmentAllocator {
     store: [u8; 16],
     state: Mutex<State>,
     changed: Condvar,
-    /// Held by a thread while it lists the spare segments, takes one of them to prepare a segment, or adds some after a
-    /// snapshot.
+    /// Held while a thread lists, takes or adds spare segments.
     spares: Mutex<()>,
     ends: AtomicBool,
 }
@@ -49,13 +48,10 @@ pub(super) type Segment = (Header, Box<dyn DiskFile>);
 
 struct State {
     prepared: VecDeque<Segment>,
-    /// Number and size (in bytes) of the segment that the writer is in.
     current: (u64, u64),
-    /// Number and size (in bytes) of the segment that was prepared last.
     newest: (u64, u64),
-    /// True if another segment is needed soon.
     is_low: bool,
-    /// Bytes of the segments that were sealed since the last snapshot, and the size of that snapshot.
+    /// Bytes of the segments sealed since the last snapshot, and the size of this snapshot.
     sealed_bytes: u64,
     snapshot_bytes: u64,
     is_closing: bool,
@@ -87,7 +83,7 @@ impl SegmentAllocator {
         }
     }
 
-    /// Panics if the accounted room differs from the room on disk. Only the writer may call it, between two batches.
+    /// Panics if the accounted room differs from the room on disk. Only the writer may call this, between two batches.
     #[cfg(debug_assertions)]
     pub(super) fn check_room(&self, position: (&Header, u64)) {
         let state = self.state.lock();
@@ -104,13 +100,11 @@ impl SegmentAllocator {
         failed(self.disk.path(""), "the log cannot be written", error)
     }
 
-    /// Takes the segment after the current one. Waits until it is prepared. Returns `None` if the log ends before that.
+    /// Takes the segment after the current one, and waits until it is prepared. Returns `None` if the log ends first.
     pub(super) fn next_segment(&self) -> Option<Segment> {
         let mut state = self.state.lock();
         loop {
             if let Some(next) = state.prepared.pop_front() {
-                // Segments are taken in the order of their numbers, because recovery refuses a log with a missing
-                // segment.
                 self.changed.notify_all();
                 return Some(next);
             }
@@ -131,7 +125,6 @@ impl SegmentAllocator {
         }
     }
 
-    /// Waits until room is no longer short, or until no more room can be made.
     pub(super) fn wait_for_room(&self) {
         let mut state = self.state.lock();
         while self.queue.is_short()
@@ -146,7 +139,6 @@ impl SegmentAllocator {
         }
     }
 
-    /// Records that the writer has written a frame or a mark into `next`, which seals the segment before it.
     pub(super) fn seal(&self, next: &Header) {
         let mut state = self.state.lock();
         state.sealed_bytes += state.current.1;
@@ -154,27 +146,27 @@ impl SegmentAllocator {
         self.changed.notify_all();
     }
 
-    /// Announces that the log will end. From now on, if a segment cannot be prepared at the first attempt, the
-    /// allocator ends instead of trying again.
+    /// Announces that the log will end. From now on, the allocator ends when it fails to prepare a segment, instead of
+    /// trying again.
     pub(super) fn begin_close(&self) {
         self.state.lock().is_closing = true;
         self.changed.notify_all();
     }
 
     pub(super) fn end(&self) {
-        // Set it under the lock although it is atomic. Otherwise a thread that has checked `ends` but does not wait yet
-        // would miss the notification.
+        // Set this under the lock. Otherwise a thread that has checked `ends` but does not wait yet would miss the
+        // notification.
         let _state = self.state.lock();
         self.ends.store(true, Ordering::Release);
         self.changed.notify_all();
     }
 
-    /// Prepares a segment whenever room runs low. Fails the store if it has lost its lock.
+    /// Prepares a segment whenever room runs low. Fails the store if the store has lost its lock.
     pub(super) fn prepare_segments(&self, held: &dyn Exclusive) {
         let mut state = self.state.lock();
         while !self.ends.load(Ordering::Acquire) {
             if let Err(error) = held.check() {
-                // Release the lock first, because `fail` runs wakers, and a waker may close the store, which takes the
+                // Release the lock first, because `fail` runs wakers, and a waker may close the store, which takes this
                 // lock.
                 drop(state);
                 self.queue.fail(error);
@@ -186,8 +178,8 @@ impl SegmentAllocator {
                 let path = self.disk.path("");
                 tracing::warn!(path = %path.display(), %error, "log segment not prepared");
                 self.changed.notify_all();
-                // While the log is being closed, the writer drains the queue. It must not wait a second for each
-                // attempt. So we end after the first failure, and the rest of the queue fails.
+                // While the log is being closed, the writer must not wait a second for each attempt. So we end after
+                // the first failure, and the rest of the queue fails.
                 if state.is_closing {
                     self.ends.store(true, Ordering::Release);
                     self.changed.notify_all();
@@ -198,8 +190,7 @@ impl SegmentAllocator {
         }
     }
 
-    /// Waits for the time `pause` before a retry, or until the log ends or `is_over` returns true. Notifications of
-    /// sealed segments and requests for room do not shorten the wait.
+    /// Waits before a retry. Only the end of the log and `is_over` can shorten the wait.
     fn pause(
         &self,
         state: &mut MutexGuard<'_, State>,
@@ -214,20 +205,19 @@ impl SegmentAllocator {
         }
     }
 
-    /// Prepares one more segment. After a failure, writes that find no room are refused with its reason until a later
+    /// Prepares one more segment. After a failure, writes that find no room are refused with the reason, until a later
     /// attempt succeeds.
     pub(super) fn make_room(&self) -> io::Result<()> {
         let header = self.header_after(self.state.lock().newest);
         let made = self.prepare(header);
         let segment = made.inspect_err(|error| self.queue.refuse(no_room(&*self.disk, error)))?;
         let mut state = self.state.lock();
-        // Count the room while we hold the lock, before the writer can take the segment. Otherwise the writer would
-        // subtract room that was not added yet.
+        // Count the room before the writer can take the segment. Otherwise the writer would subtract room that was not
+        // added yet.
         self.queue.note_prepared(&segment.0);
         state.newest = (segment.0.number, segment.0.size);
         state.prepared.push_back(segment);
-        // Check again whether room is low. One more segment may not be enough, because most of a small segment does not
-        // count as room.
+        // Check again, because one more segment may not be enough. Most of a small segment does not count as room.
         state.is_low = self.queue.is_low(state.current.1);
         self.changed.notify_all();
         Ok(())
@@ -246,8 +236,8 @@ impl SegmentAllocator {
         let _spares = self.spares.lock();
         for name in spares(&*self.disk)? {
             let size = self.disk.open(&name)?.len()?;
-            // A spare may be larger than the segment needs to be, but not larger than the limit. An earlier run with
-            // larger segments may have left such a spare.
+            // A spare may be larger than necessary, up to the limit. An earlier run with larger segments may have left
+            // it.
             if size >= header.size && size <= self.queue.sizes.largest_segment {
                 header.size = size;
                 if let Some(file) = segment::reuse(&*self.disk, &name, &header)? {
@@ -258,8 +248,8 @@ impl SegmentAllocator {
         Ok((header, segment::make(&*self.disk, &header)?))
     }
 
-    /// Makes a snapshot whenever the segments sealed since the last snapshot have at least as many bytes as that
-    /// snapshot. Lowers the thread's priority, because no client waits for a snapshot.
+    /// Makes a snapshot whenever the segments sealed since the last snapshot are at least as large as that snapshot.
+    /// Lowers the thread's priority, because no client waits for a snapshot.
     pub(super) fn make_snapshots(&self) {
         if let Err(error) = platform::lower_thread_priority() {
             tracing::debug!(%error, "snapshot priority not lowered");
@@ -268,7 +258,7 @@ impl SegmentAllocator {
         let mut delay = shortest;
         let mut state = self.state.lock();
         while !self.ends.load(Ordering::Acquire) {
-            // The threshold grows with the content. So snapshots write no more bytes than the log does, and the log
+            // The threshold grows with the content, so snapshots write no more bytes than the log does, and the log
             // stays shorter than about twice its snapshot.
             let enough = state.snapshot_bytes.max(self.queue.sizes.first_segment);
             if state.sealed_bytes < enough {
@@ -277,8 +267,8 @@ impl SegmentAllocator {
             }
             let sealed = std::mem::take(&mut state.sealed_bytes);
             let current = state.current.0;
-            // Release the lock during the snapshot, which takes seconds, because the writer needs the lock to enter its
-            // next segment.
+            // Release the lock, because a snapshot takes seconds and the writer needs the lock to enter its next
+            // segment.
             drop(state);
             let made = snapshotter::make(&snapshotter::SnapshotJob {
                 disk: &*self.disk,
@@ -302,7 +292,6 @@ impl SegmentAllocator {
                 Err(_) if self.ends.load(Ordering::Acquire) => {}
                 Err(error) => {
                     tracing::warn!(%error, "snapshot not made");
-                    // The segments are still there, so count them again for the next attempt.
                     state.sealed_bytes += sealed;
                     self.pause(&mut state, delay, |_| false);
                     delay = (2 * delay).min(longest);
@@ -323,8 +312,8 @@ impl SegmentAllocator {
                 self.disk.remove(&name)?;
             }
         }
-        // Make the renames durable before we release the lock and a spare can be overwritten. Otherwise a power loss
-        // could undo a rename, and the new content would have the name of the old segment.
+        // Make the renames durable before a spare can be overwritten. Otherwise a power loss could undo a rename, and
+        // the new content would have the name of the old segment.
         self.disk.sync_folder()
     }
 }
@@ -336,16 +325,14 @@ fn spares(disk: &dyn Disk) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The bytes that are left in the log for further writes. A write is admitted only if it fits into this room. We
-/// compute the room from the writer's position, the prepared segments and the queued batches. No write reserves room
-/// that it has to give back later, so the computed room cannot drift from the room on disk.
+/// The bytes that are left in the log for further writes. A write is admitted only if it fits into this room. The room
+/// is computed from the writer's position, the prepared segments and the queued batches, so it cannot drift from the
+/// room on disk.
 ///
-/// We count only the [`Sizes::usable`] bytes of a segment. If a batch does not fit into the bytes after these, the
-/// writer leaves them unused and enters the next segment. If a batch does fit there, it uses bytes that we have never
-/// counted, so the room for other batches stays the same.
+/// Only the [`Sizes::usable`] bytes of a segment count. If a batch does not fit into the bytes after these, the writer
+/// leaves them unused and enters the next segment. If a batch does fit there, it uses no counted bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SegmentRoom {
-    /// Usable bytes in the writer's segment, after the writer's position.
     current: u64,
     prepared: u64,
     /// Bytes of the batches that are not written yet.
@@ -377,7 +364,6 @@ impl SegmentRoom {
         self.queued += bytes as u64;
     }
 
-    /// Records that the writer has written a batch.
     pub(super) fn write(&mut self, sizes: &Sizes, bytes: usize, position: (&Header, u64)) {
         self.queued -= bytes as u64;
         self.set_position(sizes, position);
@@ -387,7 +373,6 @@ impl SegmentRoom {
         self.prepared += sizes.usable(header.size, HEADER_BYTES);
     }
 
-    /// Records that the writer has entered a prepared segment.
     pub(super) fn enter(&mut self, sizes: &Sizes, header: &Header) {
         self.set_position(sizes, (header, HEADER_BYTES));
         self.prepared -= self.current;

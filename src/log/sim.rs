@@ -1,8 +1,8 @@
 //! [`SimDisk`]: a disk in memory that loses unsynced changes and fails on command or by plan.
 //!
-//! It behaves worse than real disks, so that no test relies on the leniency of a real disk. A crash keeps any subset of
-//! the unsynced sectors and names, in any order. After a failed sync, a crash may lose the writes that this sync
-//! covered, even if later syncs succeed.
+//! The disk behaves worse than real disks, so that no test relies on the leniency of a real disk. A crash keeps any
+//! subset of the unsynced sectors and names, in any order. After a failed sync, a crash may lose the writes that this
+//! sync covered, even if later syncs succeed.
 
 #[cfg(any(test, feature = "simulation"))]
 mod boot;
@@ -23,7 +23,6 @@ use state::State;
 pub(crate) use boot::Boot;
 pub(crate) use state::Faults;
 
-/// Handle to a simulated disk. A clone is a handle to the same disk.
 #[derive(Clone, Default)]
 pub(crate) struct SimDisk {
     state: Arc<Mutex<State>>,
@@ -34,25 +33,23 @@ impl SimDisk {
         Self::default()
     }
 
-    /// Injects faults from now on, at random by `seed`.
     pub(crate) fn fail(&self, seed: u64, faults: Faults) {
         self.state.lock().fail(seed, faults);
     }
 
-    /// Simulates a power failure. `seed` decides which unsynced changes are kept. Open files fail from now on, and
-    /// injected faults end.
+    /// Simulates a power failure. `seed` decides which unsynced changes are kept. Open files and injected faults end.
     pub(crate) fn crash(&self, seed: u64) {
         self.state.lock().crash_by(seed);
     }
 
-    /// Simulates a power failure. Asks `keep` whether each unsynced change survives: first each change of a name, in
-    /// order, then each sector write of each file, by file name and in the order of the writes.
+    /// Simulates a power failure. Asks `keep` whether each unsynced change survives, first for the changes of names and
+    /// then for the sector writes of each file, by file name.
     pub(crate) fn crash_keeping(&self, keep: impl FnMut() -> bool) {
         self.state.lock().crash(keep);
     }
 
-    /// Returns another disk with the same content, as a process sees it that starts after another process was killed.
-    /// All of the content is synced.
+    /// Returns a new disk with the content that a process sees after another process was killed. All of the content is
+    /// synced.
     pub(crate) fn copy(&self) -> Self {
         let copy = Self::new();
         let state = self.state.lock();
@@ -132,7 +129,7 @@ impl SimDisk {
 
 struct SimFile {
     state: Arc<Mutex<State>>,
-    /// Number of crashes before the file was opened. The open file belongs to a process that ends with the next crash.
+    /// Number of crashes before the file was opened. The next crash ends the process that has the file open.
     life: u64,
     inode: u64,
 }

@@ -1,8 +1,8 @@
 //! Snapshots: the whole content of a store at one zxid in one file. A backup has the same format with another magic.
 //!
 //! A file is a header of 64 bytes followed by chunks: `crc32 u32 | length u32 | payload`. The payload is a sequence of
-//! whole records. A chunk has no maximum length except the file's, because the log of an earlier version may contain a
-//! znode of any size. The last record has the numbers of sessions and znodes. A file without this record is incomplete.
+//! whole records. A chunk has no maximum length, because the log of an earlier version may contain a znode of any size.
+//! The last record has the numbers of sessions and znodes. A file without this record is incomplete.
 
 mod record;
 #[cfg(test)]
@@ -32,9 +32,7 @@ pub(crate) const UNFINISHED: &str = "snapshot.new";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// A file in a data directory.
     Snapshot,
-    /// A backup, which is a separate file.
     Backup,
 }
 
@@ -57,9 +55,8 @@ impl Form {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) store: [u8; 16],
-    /// Where the log continues, and the facts known there.
+    /// Point where the log continues, and the facts known there.
     pub(crate) start: Start,
-    /// Creation time as a clock epoch, in units of 4.096 s since 1970.
     pub(crate) made: u32,
 }
 
@@ -102,8 +99,7 @@ impl Head {
         })
     }
 
-    /// Reads the header of a file. The facts in it do not include the timeouts, the completeness and the clean close,
-    /// which are in the first chunk.
+    /// Reads the header of a file. The timeouts, the completeness and the clean close are in the first chunk instead.
     pub(crate) fn read(file: &dyn DiskFile, form: Form) -> Result<Self, Unreadable> {
         let mut bytes = [0; HEADER_BYTES];
         let read = file.read_at(0, &mut bytes)?;
@@ -114,15 +110,9 @@ impl Head {
 #[derive(Debug)]
 pub(crate) enum Unreadable {
     Io(io::Error),
-    /// The caller's `pause` returned this error.
     Ended(io::Error),
-    TooNew {
-        version: u32,
-    },
-    Damaged {
-        offset: u64,
-        reason: String,
-    },
+    TooNew { version: u32 },
+    Damaged { offset: u64, reason: String },
 }
 
 impl Unreadable {
@@ -160,7 +150,6 @@ impl From<io::Error> for Unreadable {
     }
 }
 
-/// Creates the error with offset 0. `Loading::chunk` sets the offset of the record.
 impl From<Malformed> for Unreadable {
     fn from(malformed: Malformed) -> Self {
         Self::damaged(0, malformed.0)
@@ -185,14 +174,14 @@ pub(crate) fn snapshot_zxid(name: &str) -> Option<Zxid> {
 /// A chunk is written once it has this many bytes. A record is never split, so a chunk may be larger.
 const FULL_CHUNK_BYTES: usize = 128 << 10;
 
-/// The file is synced after this many bytes. A single sync at the end would delay the log's syncs and the clients that
-/// wait for them.
+/// The file is synced after this many bytes, because a single sync at the end would delay the log's syncs and the
+/// clients that wait for them.
 const SYNC_EVERY_BYTES: u64 = 256 << 10;
 
 const CHUNK_HEAD_BYTES: usize = 8;
 
-/// Writes a snapshot of `core` into an empty file and syncs it. Returns its size in bytes. Calls `pause` after each
-/// full chunk. If `pause` returns an error, stops writing and returns that error.
+/// Writes a snapshot of `core` into an empty file and syncs the file. Returns its size in bytes. Calls `pause` after
+/// each full chunk, and stops if `pause` returns an error.
 pub(crate) fn write(
     file: &dyn DiskFile,
     form: Form,
@@ -221,8 +210,8 @@ pub(crate) fn write(
     }
     put_end(&mut chunks.bytes, counts);
     chunks.flush()?;
-    // Sync before the caller gives the file its final name. A file with that name must be complete, even after a power
-    // loss.
+    // Sync before the caller gives the file its final name, because a file with this name must be complete even after a
+    // power loss.
     file.sync()?;
     Ok(chunks.at)
 }
@@ -231,7 +220,6 @@ struct ChunkWriter<'a> {
     file: &'a dyn DiskFile,
     at: u64,
     synced: u64,
-    /// The chunk that is being filled: room for its head, then its records.
     bytes: Vec<u8>,
 }
 
@@ -285,9 +273,9 @@ pub(crate) struct Loaded {
     pub(crate) bytes: u64,
 }
 
-/// Loads a snapshot into a new core. Calls `pause` after each chunk. If `pause` returns an error, stops loading and
-/// returns [`Unreadable::Ended`]. After any error, `core` has only the records before the place of the error. Only an
-/// inspection may use such a core.
+/// Loads a snapshot into a new core. Calls `pause` after each chunk, and returns an error of `pause` as
+/// [`Unreadable::Ended`]. After any error, `core` has only the records before the error, and only an inspection may use
+/// it.
 pub(crate) fn load(
     file: &dyn DiskFile,
     form: Form,
@@ -327,7 +315,6 @@ pub(crate) fn load(
             Err(error) => break Err(error),
         }
     };
-    // Finish the core even after an error, because an inspection reads it.
     loading.core.finish_restore(zxid);
     let Facts {
         chain, zxid, epoch, ..
@@ -380,8 +367,7 @@ impl Loading<'_> {
             Record::Facts { facts, counts } => {
                 self.facts = Some(facts);
                 self.expected = counts;
-                // Limit the allocation. A wrong count in a damaged file must not make us allocate more than the file
-                // could hold.
+                // A wrong count in a damaged file must not make us allocate more than the file could hold.
                 let most = counts.nodes.min(self.file_bytes / MIN_NODE_BYTES);
                 self.core.reserve(most as usize);
             }
@@ -395,8 +381,8 @@ impl Loading<'_> {
             }
             Record::Node(node) => {
                 let latest = node.czxid.max(node.mzxid).max(node.pzxid);
-                // A znode newer than the snapshot is damage. The log after the snapshot would apply the same change a
-                // second time.
+                // A znode newer than the snapshot is damage, because the log after the snapshot would apply the same
+                // change again.
                 if latest > self.zxid {
                     let reason = format!("{} of {latest}, after the snapshot's zxid", node.path);
                     return Err(Unreadable::damaged(0, reason));
@@ -444,7 +430,6 @@ impl ChunkReader<'_> {
         let crc = u32::from_le_bytes([c0, c1, c2, c3]);
         let payload_bytes = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
         let chunk_bytes = CHUNK_HEAD_BYTES + payload_bytes;
-        // Check the length before allocating.
         if chunk_bytes as u64 > left {
             return Err(damaged("the file ends within a chunk"));
         }

@@ -1,9 +1,9 @@
-//! The snapshotter loads the previous snapshot into a separate core, replays the segments sealed since, and writes the
+//! The snapshotter: loads the previous snapshot into a separate core, replays the segments sealed since, and writes the
 //! result.
 //!
-//! So the code that recovers a store has read everything in a snapshot back from disk, and the snapshotter shares
-//! neither locks nor memory with the running store. The price is a second copy of the content in memory, and disk space
-//! for the new snapshot before the oldest one is removed.
+//! Everything in a new snapshot has therefore been read back from disk by the code that recovers a store. The
+//! snapshotter shares neither locks nor memory with the running store. The price is a second copy of the content in
+//! memory, and disk space for the new snapshot before the oldest one is removed.
 
 #[cfg(test)]
 mod tests;
@@ -31,17 +31,12 @@ pub(crate) struct SnapshotOutcome {
 pub(crate) struct SnapshotJob<'a> {
     pub(crate) disk: &'a dyn Disk,
     pub(crate) store: [u8; 16],
-    /// The segment being written. All segments before it are sealed.
     pub(crate) current: u64,
-    /// Set to abort the snapshot.
     pub(crate) ends: &'a AtomicBool,
 }
 
 /// Makes a durable snapshot of the content up to the end of the sealed segments. Then removes all other snapshots
-/// except the one that it was made from.
-///
-/// # Errors
-/// Errors of the disk, and `StoreDamaged` if a sealed segment is damaged. After an error, the log is unchanged.
+/// except its base, which is the previous snapshot. After an error, the log is unchanged.
 pub(crate) fn make(job: &SnapshotJob<'_>) -> Result<SnapshotOutcome> {
     let SnapshotJob { disk, store, .. } = *job;
     let pause = &mut || job.pause();
@@ -57,17 +52,15 @@ pub(crate) fn make(job: &SnapshotJob<'_>) -> Result<SnapshotOutcome> {
         made: epoch::of_clock(Clock::system().unix_ms()),
     };
     let bytes = job.write(&head, &core).inspect_err(|_| {
-        // Remove the unfinished file. Otherwise it would occupy space until the store is opened again.
         let _ = disk.remove(UNFINISHED);
     })?;
     let failed_here = |error| failed(disk.path(""), "old snapshots cannot be removed", &error);
-    // Remove the old files only here, after `write` has made the new snapshot durable.
     let obsolete = job.prune_snapshots(&head, base).map_err(failed_here)?;
     Ok(SnapshotOutcome { bytes, obsolete })
 }
 
 impl SnapshotJob<'_> {
-    /// Yields between chunks. Aborts when the log ends, because a close must not wait for a snapshot.
+    /// Aborts when the log ends, because a close must not wait for a snapshot.
     fn pause(&self) -> io::Result<()> {
         if self.ends.load(Ordering::Acquire) {
             return Err(io::Error::other("the store is being closed"));
@@ -94,9 +87,8 @@ impl SnapshotJob<'_> {
 
     fn last_frame(&self) -> Result<u64> {
         let mut current = Scanner::open(self.disk, self.current, &self.store)?;
-        // The writer writes a mark at the start of a segment before it seals the previous segment. The first frame has
-        // the same number as the mark and overwrites it. So the frame before that number is the last one in the sealed
-        // segments.
+        // Before the writer seals a segment, it writes a mark at the start of the next one. The mark has the number of
+        // the first frame there, which overwrites it. So the last sealed frame has this number minus one.
         match current.head_at(Scanner::FIRST)? {
             Some(head) if current.frame_at(Scanner::FIRST)?.is_some() => Ok(head.chain - 1),
             _ => Err(current.damaged(Scanner::FIRST, "neither a frame nor a mark is found")),
@@ -115,8 +107,8 @@ impl SnapshotJob<'_> {
         write().map_err(|error: io::Error| no_room(self.disk, &error))
     }
 
-    /// Removes all snapshots except the new one and its base. Returns the segments that these two snapshots do not
-    /// need. The base is kept in case the new snapshot turns out to be damaged.
+    /// Removes all snapshots except the new one and its base. Returns the segments that neither of them needs. The base
+    /// is kept in case the new snapshot turns out to be damaged.
     fn prune_snapshots(&self, new: &Head, base: Option<Loaded>) -> io::Result<Vec<u64>> {
         let name_of = |head: &Head| snapshot_name(head.start.facts.zxid);
         let kept = [Some(name_of(new)), base.map(|base| name_of(&base.head))];

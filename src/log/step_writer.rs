@@ -13,7 +13,6 @@ use crate::model::error::Result;
 /// Log writer that runs step by step in the caller's thread, so the same steps give the same log.
 pub(crate) struct StepWriter {
     parts: LogParts,
-    /// The next batch, while it waits for room.
     batch: Option<Batch>,
     has_failed: bool,
     /// The machine that the writer runs on. After its power has failed, we report no error, because no process is left.
@@ -51,7 +50,6 @@ impl StepWriter {
         false
     }
 
-    /// Writes the next batch. Returns false if there is none, no room, or a failure.
     pub(crate) fn write(&mut self) -> bool {
         if self.has_failed {
             return false;
@@ -74,7 +72,6 @@ impl StepWriter {
         is_written
     }
 
-    /// Prepares a segment if room is low. Returns false if room is not low, or if no segment can be prepared.
     pub(crate) fn make_room(&self) -> bool {
         let LogParts {
             queue,
@@ -86,7 +83,6 @@ impl StepWriter {
         !self.has_failed && is_wanted && allocator.make_room().is_ok()
     }
 
-    /// Writes everything left while there is room, and records a clean close.
     pub(crate) fn close(mut self) {
         self.parts.queue.append_clean();
         while self.write() || self.make_room() {}
@@ -96,7 +92,6 @@ impl StepWriter {
         }
     }
 
-    /// Enters the next segment and makes a snapshot of all segments before it.
     pub(crate) fn snapshot(&mut self, disk: &dyn Disk) -> Result<()> {
         let LogParts {
             allocator, writer, ..

@@ -26,7 +26,6 @@ impl TempFolder {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("lockkeeper-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        // A killed process with the same pid may have left the folder.
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir(&path).expect("a folder can be made");
         Self(path)
@@ -53,7 +52,7 @@ pub(crate) fn content(core: &Core) -> (Vec<SessionImage>, Vec<NodeImage>) {
     (sessions, core.node_images().collect())
 }
 
-/// Writes the log of a core into small segments without any threads, so that tests know every position.
+/// Writer of a core's log into small segments. It uses no threads, so that tests know every position.
 pub(crate) struct TestLog<D> {
     pub(crate) disk: D,
     pub(crate) core: Core,
@@ -96,7 +95,6 @@ impl<D: Disk> TestLog<D> {
         self.header.number
     }
 
-    /// Creates znodes, one frame each, until segment `number` is being written.
     pub(crate) fn go_on_to(&mut self, number: u64) {
         while self.header.number < number {
             self.create();
@@ -173,7 +171,6 @@ fn header(number: u64) -> Header {
     }
 }
 
-/// Backs up the store on a disk, loads the backup and returns its content.
 pub(crate) fn backed_up(disk: &dyn Disk) -> Result<Core> {
     let store = identity::read(disk)?.expect("a store is there").store;
     let content = super::recovery::read(disk, store, &bare_core)?;

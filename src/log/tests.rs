@@ -41,7 +41,6 @@ fn create(at: &str, kind: NodeKind) -> TxnOp {
     })
 }
 
-/// One operation of each shape, with extreme values.
 fn ops() -> Vec<TxnOp> {
     let entry = AclEntry {
         permissions: 31,

@@ -1,8 +1,8 @@
 //! [`WriteQueue`]: transactions that wait for the log writer, grouped into batches, and the room that limits them.
 //!
-//! Transactions are appended under the store's lock, so the queue is in zxid order (invariant 2). If there is no room
-//! for a write, we refuse the write before it is applied. So every write in the queue can be written, and the writer
-//! never meets a full disk (invariant 12).
+//! Transactions are appended under the store's lock, so the queue is in zxid order (invariant 2). A write is refused
+//! before it is applied if there is no room for it on disk. So the writer can write every queued transaction, and never
+//! meets a full disk (invariant 12).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -22,15 +22,12 @@ use crate::model::error::{Error, Result};
 use crate::model::types::Zxid;
 use crate::runtime::histogram::{Distribution, Histogram, LATENCY_BOUNDS_NS};
 
-/// Transactions waiting for the log writer, in batches. A write is admitted only if there is already room for it on
-/// disk.
 pub(crate) struct WriteQueue {
     queue: Mutex<Queue>,
-    /// Wakes the writer.
     work: Condvar,
-    /// Notifies the caller of a [`StepWriter`](super::StepWriter) of each append. Set only after a call of `steps`.
+    /// Notified of each append, for a [`StepWriter`](super::StepWriter).
     step: OnceLock<Arc<Notify>>,
-    /// The bytes left in [`Queue::room`], copied here so that every write can check them without the lock.
+    /// The bytes left in [`Queue::room`], copied here so that writes can check them without the lock.
     room: AtomicI64,
     room_changed: Notify,
     pub(crate) barrier: Arc<DurabilityBarrier>,
@@ -44,16 +41,13 @@ pub(crate) struct WriteQueue {
 
 struct Queue {
     batches: VecDeque<Batch>,
-    /// Empty batches to reuse.
     used: Vec<Batch>,
     room: SegmentRoom,
-    /// Why the last attempt to make room failed. `None` if it succeeded.
+    /// The reason why the last attempt to make room failed.
     no_room: Option<Error>,
-    /// The last zxid that was appended or, before the first append, the last zxid in use.
     last: Zxid,
-    /// True if a client waits for any of the batches.
     is_urgent: bool,
-    /// When to write the batches even if no client waits for them. `None` if there are none.
+    /// Time at which the batches are written even if no client waits for them.
     due: Option<Instant>,
     /// Urgent requests since the last batch was taken.
     gathered: usize,
@@ -63,11 +57,10 @@ struct Queue {
     ends: bool,
 }
 
-/// What the writer sleeps for.
+/// Event that the writer sleeps for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sleep {
     Not,
-    /// Anything to write.
     UntilWork,
     /// The due time of the batches, or anything urgent.
     UntilDue,
@@ -75,19 +68,16 @@ enum Sleep {
     UntilGathered,
 }
 
-/// Maximum number of empty batches that are kept so that their buffers can be reused. While one batch is written,
-/// another one fills. The others absorb a burst.
+/// Maximum number of empty batches that are kept so that their buffers can be reused.
 const MAX_SPARE_BATCHES: usize = 4;
 
-/// Maximum time in the queue for a batch that no client waits for. The durability classes promise this bound for writes
-/// that are acknowledged before they are written.
+/// Maximum time in the queue for a batch that no client waits for. The durability classes promise this bound.
 const MAX_DELAY: Duration = Duration::from_millis(100);
 
 /// From this number of urgent requests per batch, CPU time limits the writes more than the disk does.
 const LARGE_BATCH: usize = 8;
 
 impl WriteQueue {
-    /// `last` is the last zxid in use.
     pub(super) fn new(
         barrier: Arc<DurabilityBarrier>,
         is_relaxed: bool,
@@ -128,13 +118,12 @@ impl WriteQueue {
         self.stats.read(self.barrier.waits(), self.is_full())
     }
 
-    /// Returns true if there is room for any transaction that the core accepts.
     pub(crate) fn takes_any(&self) -> bool {
         self.has_room(self.sizes.largest_txn + self.sizes.reserve)
     }
 
-    /// Checks that there is room for a transaction of `bytes` bytes. If it `frees` room, it may use half of the
-    /// reserve. The other half is for ending dead sessions, because no client can release their locks.
+    /// Checks that there is room for a transaction of `bytes` bytes. A transaction that `frees` room may use half of
+    /// the reserve. The other half is for ending dead sessions, because no client can release their locks.
     ///
     /// # Errors
     /// [`Error::DiskFull`], or [`Error::LimitReached`] if more room is being made.
@@ -151,13 +140,11 @@ impl WriteQueue {
         }))
     }
 
-    /// Waits while [`check_room`](Self::check_room) returns `LimitReached`, because more room is being made. Cancel
-    /// safe.
+    /// Waits while [`check_room`](Self::check_room) returns `LimitReached`. Cancel safe.
     pub(crate) async fn wait_for_room(self: Arc<Self>, bytes: usize, frees: bool) {
         loop {
             let changed = self.room_changed.notified();
             let mut changed = std::pin::pin!(changed);
-            // Enable the notification before the check, so that we miss none in between.
             changed.as_mut().enable();
             let checked = self.check_room(bytes, frees);
             if !matches!(checked, Err(Error::LimitReached { .. }))
@@ -169,7 +156,6 @@ impl WriteQueue {
         }
     }
 
-    /// Fails the barrier with `error`, and ends every wait for room.
     pub(super) fn fail(&self, error: Error) {
         // Fail the barrier first, because a woken waiter for room checks whether the barrier has failed.
         self.barrier.fail(error);
@@ -182,16 +168,16 @@ impl WriteQueue {
         self.has_room(self.sizes.reserve / 4)
     }
 
-    /// Returns true if the allocator should prepare another segment now. The threshold grows with the `size` of the
-    /// current segment, because a larger segment takes longer to prepare, while writes use up the room just as fast.
-    /// Room is low before it is [short](Self::is_short).
+    /// Returns true if the allocator should prepare another segment now. The threshold grows with the current segment,
+    /// because a larger segment takes longer to prepare, while writes use up the room just as fast. Room is low before
+    /// it is [short](Self::is_short).
     pub(super) fn is_low(&self, size: u64) -> bool {
         let size = size.max(self.sizes.first_segment);
         !self.has_room((size / 2) as usize)
     }
 
-    /// Returns true if the largest request might be refused. The writer then waits for more room before it writes and
-    /// acknowledges the next batch.
+    /// Returns true if the largest request might be refused. The writer then waits for more room before it writes the
+    /// next batch.
     pub(crate) fn is_short(&self) -> bool {
         let quarter = (self.sizes.first_segment / 4) as usize;
         !self.has_room(quarter.max(self.sizes.largest_txn + self.sizes.reserve))
@@ -205,10 +191,8 @@ impl WriteQueue {
         self.room.load(Ordering::Acquire) >= (bytes + HEAD_BYTES) as i64
     }
 
-    /// Appends transactions in zxid order and empties the list. `is_urgent` is true if a client waits for them. While
-    /// room is short, all transactions are urgent, because all clients then wait for the log.
-    ///
-    /// The caller holds the store's lock, which orders the transactions of different sessions.
+    /// Appends transactions in zxid order and empties the list. `is_urgent` is true if a client waits for them. The
+    /// caller holds the store's lock, which orders the transactions of different sessions.
     pub(crate) fn append(&self, txns: &mut Vec<Txn>, is_urgent: bool) {
         if txns.is_empty() {
             return;
@@ -227,7 +211,6 @@ impl WriteQueue {
         self.wake(&mut queue, true);
     }
 
-    /// Sets whether the next start must pause before it admits sessions, if this run ends now.
     pub(crate) fn set_pausing(&self, is_pausing: bool) {
         self.is_pausing.store(is_pausing, Ordering::Release);
     }
@@ -240,8 +223,8 @@ impl WriteQueue {
         }
     }
 
-    /// Wakes the writer if there is an urgent transaction or a full batch. Otherwise wakes it only if it sleeps without
-    /// a deadline, so that many transactions that are not urgent cost one wake.
+    /// Wakes the writer if there is an urgent transaction or a full batch. Other transactions wake the writer only if
+    /// it sleeps without a deadline, so that many of them cost one wake.
     fn wake(&self, queue: &mut Queue, is_urgent: bool) {
         if let Some(step) = self.step.get() {
             step.notify_one();
@@ -265,7 +248,6 @@ impl WriteQueue {
         let mut before = 0;
         match queue.batches.back().filter(|batch| is_open(batch)) {
             Some(batch) => before = batch.frame_bytes(),
-            // The last batch is full, or the writer has taken it.
             None => {
                 let mut batch = queue.used.pop().unwrap_or_default();
                 batch.begin(queue.last);
@@ -282,8 +264,7 @@ impl WriteQueue {
     }
 
     fn publish(&self, queue: &Queue) {
-        // The caller holds the lock of `queue`. Otherwise two threads could store their sums in the wrong order and
-        // leave a stale sum.
+        // The caller holds the lock of `queue`. Otherwise two threads could store their values in the wrong order.
         self.room.store(queue.room.left(), Ordering::Release);
         // Without syncs, clients do not wait for the log and could use up the room faster than it is made. So while
         // room is short, they must wait for the writer.
@@ -296,8 +277,7 @@ impl WriteQueue {
         let mut queue = self.queue.lock();
         queue.room.write(&self.sizes, bytes, position);
         self.publish(&queue);
-        // Notify without the lock, because a woken task checks the room and may append immediately, which takes the
-        // lock.
+        // Notify without the lock, because a woken task may append immediately, which takes the lock.
         drop(queue);
         self.room_changed.notify_waiters();
     }
@@ -339,20 +319,19 @@ impl WriteQueue {
     }
 
     pub(super) fn end(&self) {
-        // Set `ends` under the lock. Otherwise the writer could check it, then miss the notification, and sleep
-        // forever.
+        // Set `ends` under the lock. Otherwise the writer could check `ends`, miss the notification, and sleep forever.
         let mut queue = self.queue.lock();
         queue.ends = true;
         self.work.notify_one();
     }
 
-    /// Waits until the next batch should be written, and takes it. Returns `None` if no more batches will follow. The
-    /// buffer of the written batch `used` is kept for reuse.
+    /// Waits until the next batch should be written, and takes it. Returns `None` if no more batches will follow.
+    /// Reuses the buffer of the written batch `used`.
     ///
-    /// Before that, waits for more requests that can share a sync. When the last batch has answered clients that wait
-    /// for each answer, these clients all send their next requests. If we took only the first of these requests, its
-    /// sync would serve a single client, and all the other requests would wait for the sync after it. `sync` is the
-    /// duration of a sync, which [bounds](Queue::patience) the wait. It is zero without syncs.
+    /// Before that, waits for more requests that can share a sync. The clients that the last batch has answered all
+    /// send their next requests now. If we took only the first of these requests, its sync would serve a single client,
+    /// and all the others would wait for the sync after it. `sync` is the duration of a sync, which
+    /// [bounds](Queue::patience) the wait.
     pub(super) fn next(&self, used: Option<Batch>, sync: Duration) -> Option<Batch> {
         let mut queue = self.queue.lock();
         if let Some(used) = used.filter(|_| queue.used.len() < MAX_SPARE_BATCHES) {
@@ -395,7 +374,6 @@ impl WriteQueue {
         self.queue.lock().sleep == Sleep::UntilGathered
     }
 
-    /// Returns a `Notify` that is notified of each append from now on.
     #[cfg(feature = "simulation")]
     pub(super) fn steps(&self) -> Arc<Notify> {
         self.step.get_or_init(Arc::default).clone()
@@ -421,16 +399,15 @@ impl Queue {
         self.is_urgent || self.ends || self.batches.len() > 1
     }
 
-    /// Returns true if the next batch has enough requests or should not wait for more.
     fn is_gathered(&self) -> bool {
         self.gathered >= self.expected() || self.ends || self.batches.len() > 1
     }
 
-    /// Returns how many urgent requests the next batch waits for.
+    /// Returns the number of urgent requests that the next batch waits for.
     ///
     /// After a small batch, this is half of the requests that the batch answered. The clients then form two halves that
     /// take turns: one half works while the requests of the other half are synced. After a large batch, this is all of
-    /// the requests that it answered, because the cores are busy anyway and each sync takes CPU time too.
+    /// its requests, because the cores are busy anyway and each sync takes CPU time too.
     fn expected(&self) -> usize {
         match self.was_large() {
             true => self.answered,
@@ -455,8 +432,8 @@ impl Queue {
         self.due.is_some_and(|due| due <= Instant::now())
     }
 
-    /// Takes the next batch. If there are more batches, `is_urgent` and `due` stay set for them. At worst these batches
-    /// are written earlier than necessary.
+    /// Takes the next batch. If there are more batches, `is_urgent` and `due` stay set, so these batches may be written
+    /// earlier than necessary.
     fn pop(&mut self) -> Option<Batch> {
         let batch = self.batches.pop_front()?;
         if self.batches.is_empty() {
@@ -468,7 +445,6 @@ impl Queue {
     }
 }
 
-/// Counters that only the writer increments and that any thread may read.
 #[derive(Debug)]
 pub(crate) struct LogCounters {
     syncs: Histogram<{ LATENCY_BOUNDS_NS.len() }>,
@@ -486,9 +462,7 @@ pub(crate) struct LogStats {
     pub(crate) syncs: Distribution,
     pub(crate) longest_sync: Duration,
     pub(crate) batches: u64,
-    /// Total size of the written batches in bytes.
     pub(crate) bytes: u64,
-    /// Number of replies that had to wait for the log.
     pub(crate) waits: u64,
     pub(crate) is_full: bool,
 }
@@ -544,8 +518,6 @@ mod tests {
         }
     }
 
-    /// Otherwise a client that does not wait for answers would fill the log faster than it is written, and its writes
-    /// would be refused.
     #[test]
     fn replies_ahead_of_the_log_wait_when_room_is_short() {
         let sizes = Sizes::new(1 << 16, 1 << 16);

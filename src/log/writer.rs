@@ -1,5 +1,4 @@
-//! [`Writer`]: the only thread that writes batches to the log, each as one frame with one sync. [`Log`] owns its thread
-//! and the helper threads.
+//! [`Writer`]: the only thread that writes batches to the log, each as one frame with one sync.
 //!
 //! A batch is acknowledged ([`DurabilityBarrier::open`]) only after its frame is synced, and a frame claims `synced: n`
 //! only after frame n is synced. [`Writer::write`] ensures both, and recovery relies on them.
@@ -20,14 +19,12 @@ use super::write_queue::WriteQueue;
 use crate::model::error::{Error, Result};
 use crate::model::types::Zxid;
 
-/// A resource that only one store may have, such as the lock of a folder. The log's threads share it with other owners.
-/// It is released when the last owner drops it, and by then the log writes nothing any more.
+/// A resource that only one store may have, such as the lock of a folder. The log's threads share the resource with
+/// other owners. It is released when the last owner drops it, and the log writes nothing after that.
 pub(crate) trait Exclusive: Send + Sync {
-    /// Checks that the store still has the resource. Without it, nothing may be written or acknowledged.
     fn check(&self) -> Result<()>;
 }
 
-/// For a store that nothing else can open.
 #[cfg(test)]
 impl Exclusive for () {
     fn check(&self) -> Result<()> {
@@ -39,7 +36,6 @@ impl Exclusive for () {
 pub(crate) struct Log {
     queue: Arc<WriteQueue>,
     allocator: Arc<SegmentAllocator>,
-    /// The writer's thread is the first.
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -47,13 +43,10 @@ pub(super) struct LogStart {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) position: LogPosition,
     pub(super) prepared: VecDeque<Segment>,
-    /// The first batch of this run. [`LogParts::new`] writes it and makes it durable.
     pub(super) first: Batch,
-    /// The last zxid in use. This run assigns only higher ones.
     pub(super) last: Zxid,
     pub(super) sizes: Sizes,
     pub(super) syncs: bool,
-    /// Bytes of the segments that were sealed since the last snapshot, and the size of that snapshot.
     pub(super) sealed_bytes: u64,
     pub(super) snapshot_bytes: u64,
 }
@@ -65,7 +58,6 @@ pub(crate) struct LogParts {
 }
 
 impl LogParts {
-    /// Writes the first batch.
     pub(super) fn new(mut start: LogStart) -> Result<Self> {
         let disk = start.disk.clone();
         // The barrier is open to everything that was recovered, because `Recovered::repair` has made it durable.
@@ -94,8 +86,8 @@ impl LogParts {
             .write(&mut start.first)
             .and_then(|()| writer.sync_and_mark());
         written.map_err(|error| failed(disk.path(""), "cannot be written", &error))?;
-        // Make room now. Otherwise the first requests would be refused until the allocator's thread has made room. A
-        // failure is not an error here, because the store must open and answer reads and deletes even on a full disk.
+        // Make room now. Otherwise the first requests would be refused until the allocator's thread has made room.
+        // Ignore a failure, because the store must open and answer reads and deletes even on a full disk.
         while queue.is_short() && allocator.make_room().is_ok() {}
         if queue.is_low(writer.position.header.size) {
             allocator.request_room();
@@ -107,10 +99,7 @@ impl LogParts {
         })
     }
 
-    /// Starts the threads.
-    ///
-    /// # Errors
-    /// [`Error::StoreFailed`] if the system refuses to start a thread. The threads that did start have ended by then.
+    /// Starts the threads. If the system refuses to start one, the started threads have ended when this returns.
     pub(crate) fn start(self, held: &Arc<dyn Exclusive>) -> Result<Log> {
         let Self {
             queue,
@@ -171,7 +160,6 @@ impl Drop for Log {
             .all(|thread| thread.thread().id() != here)
         {
             for thread in self.threads.drain(..) {
-                // The writer catches its own panics and reports them through the barrier.
                 let _ = thread.join();
             }
         }
@@ -195,12 +183,10 @@ pub(crate) struct LogPosition {
     pub(crate) last: Zxid,
 }
 
-/// Limit of [`Writer::sync_time`]. The queue derives from it how long to wait for more requests. After a disk has
-/// stalled once, the next answers must not wait equally long. Nearby clients have sent their next requests within this
-/// time.
+/// Limit of [`Writer::sync_time`]. After a disk has stalled once, the next answers must not wait equally long for more
+/// requests. Nearby clients send their next requests within this time.
 const MAX_SYNC_TIME: Duration = Duration::from_millis(2);
 
-/// The only writer of frames, so frames are in zxid order.
 pub(super) struct Writer {
     pub(super) queue: Arc<WriteQueue>,
     pub(super) allocator: Arc<SegmentAllocator>,
@@ -210,11 +196,10 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Writes until the queue ends or the disk fails. Reports a failure and ends the allocator.
     pub(super) fn run_to_the_end(self, held: &dyn Exclusive) {
         let (queue, allocator) = (self.queue.clone(), self.allocator.clone());
-        // Wakers are users' code and run on this thread. If a waker panics, the log must fail with an error. Otherwise
-        // clients would wait forever (invariant 11).
+        // Wakers are user code and run on this thread. If a waker panics, the log must fail with an error, because
+        // otherwise clients would wait forever (invariant 11).
         let run = std::panic::catch_unwind(AssertUnwindSafe(|| self.run(held)));
         let written = run.unwrap_or_else(|_| {
             let panicked = io::Error::other("the thread of the log panicked");
@@ -223,23 +208,20 @@ impl Writer {
         if let Err(error) = written {
             queue.fail(error);
         }
-        // End the allocator only now, because until here the writer may have needed another segment.
+        // End the allocator last, because until here the writer may have needed another segment.
         allocator.end();
     }
 
-    /// Writes until the queue ends.
-    ///
-    /// # Errors
-    /// The first error is final. From then on the contents of the disk are unknown, and writing again could not change
-    /// that (invariant 12).
+    /// Writes until the queue ends. The first error is final, because the contents of the disk are unknown from then on
+    /// (invariant 12).
     fn run(mut self, held: &dyn Exclusive) -> Result<()> {
         let allocator = self.allocator.clone();
         let failed = |error| allocator.failed(&error);
         let mut used = None;
         while let Some(batch) = self.queue.next(used.take(), self.sync_time()) {
             if self.queue.is_short() {
-                // Do not write and answer the batch before more room is made. Clients that wait for their answers send
-                // no further requests in this time, so they are not refused if the disk is only slow and not full.
+                // Do not answer the batch before more room is made. Clients that wait for their answers then send no
+                // further requests, so they are not refused if the disk is only slow and not full.
                 self.allocator.wait_for_room();
             }
             // Check before the write, because another store may be writing the same files by now.
@@ -250,7 +232,6 @@ impl Writer {
         self.sync_and_mark().map_err(failed)
     }
 
-    /// Returns the duration of the last sync, at most [`MAX_SYNC_TIME`]. Zero without syncs.
     fn sync_time(&self) -> Duration {
         match self.syncs {
             true => self.last_sync.min(MAX_SYNC_TIME),
@@ -269,14 +250,13 @@ impl Writer {
         Ok(batch)
     }
 
-    /// Syncs all frames, and writes a durable mark that states that they are synced.
     pub(super) fn sync_and_mark(&mut self) -> io::Result<()> {
         // Sync the frames first. If the mark reached the disk without them, the next start would refuse the log as
         // damaged.
         self.sync()?;
         self.mark()?;
-        // No other mark is synced. This one must be, so that after a clean close recovery can distinguish a damaged
-        // last frame from a frame that was being written.
+        // This is the only mark that is synced. After a clean close, recovery needs it to distinguish a damaged last
+        // frame from a frame that was being written.
         self.position.file.sync()
     }
 
@@ -285,14 +265,12 @@ impl Writer {
         self.position.file.sync()?;
         self.last_sync = begun.elapsed();
         self.queue.stats.count_sync(self.last_sync);
-        // Set `synced` only here, after a successful sync, because every later frame repeats the claim. The claim
-        // includes the frames of earlier segments, because the last sync of a segment always precedes
-        // `enter_next_segment`, or is done there.
+        // Set `synced` only after a successful sync, because every later frame repeats the claim. The claim includes
+        // the frames of earlier segments, because the last sync of a segment precedes the entry into the next one.
         self.position.synced = self.position.chain - 1;
         Ok(())
     }
 
-    /// Returns true if a batch fits into the segment with room for a mark behind it.
     pub(super) fn has_room_for(&self, batch: &Batch) -> bool {
         let end = self.position.offset + (batch.frame_bytes() + HEAD_BYTES) as u64;
         end <= self.position.header.size
@@ -302,8 +280,8 @@ impl Writer {
         if !self.has_room_for(batch) {
             self.enter_next_segment()?;
         }
-        // This cannot happen. The core refuses larger transactions, and `Sizes` limits transactions and batches so that
-        // every frame fits into every segment.
+        // This cannot happen, because the core refuses larger transactions, and `Sizes` makes every frame fit into
+        // every segment.
         if !self.has_room_for(batch) {
             return Err(io::Error::other("a batch is larger than a segment"));
         }
@@ -319,13 +297,12 @@ impl Writer {
             self.sync()?;
         }
         // Update the room before the barrier opens. A client that waits for each answer may send its next write
-        // immediately after the barrier opens. That write must not be refused because the last batch still counts as
-        // queued.
+        // immediately afterwards, and must not be refused because the last batch still counts as queued.
         self.queue
             .note_written(batch.frame_bytes(), self.position.segment_and_offset());
         self.queue.barrier.open(self.position.last);
         // Write the mark after the barrier opens, so that no answer waits for it. If another batch is queued, its frame
-        // will make the same claim, and no mark is needed. Without syncs there is nothing to claim.
+        // will state the same, so no mark is needed. Without syncs there is nothing to state.
         if self.syncs && self.queue.is_idle() {
             self.mark()?;
         }
@@ -341,9 +318,8 @@ impl Writer {
 
     pub(super) fn enter_next_segment(&mut self) -> io::Result<()> {
         if !self.syncs {
-            // With syncs, every frame is already durable. Without them, we sync each segment only here, when it is
-            // sealed. Its frames become part of the next snapshot. If that snapshot turns out to be damaged, recovery
-            // needs this segment and the previous snapshot.
+            // With syncs, every frame is already durable. Without them, we sync each segment when it is sealed, because
+            // recovery needs it if the next snapshot turns out to be damaged.
             self.sync()?;
         }
         let Some((header, file)) = self.allocator.next_segment() else {
@@ -356,8 +332,8 @@ impl Writer {
         self.position.header = header;
         self.position.offset = super::segment::HEADER_BYTES;
         self.queue.note_entered(&self.position.header);
-        // Write the mark before the previous segment is sealed. The snapshotter derives the last frame of the sealed
-        // segments from the number in this mark.
+        // Write the mark before the previous segment is sealed, because the snapshotter derives the last sealed frame
+        // from the number in this mark.
         self.mark()?;
         self.allocator.seal(&self.position.header);
         Ok(())

@@ -19,7 +19,6 @@ pub(super) fn ask(connection: &Connection, request: Request) {
     );
 }
 
-/// Takes everything out of the outbox that may be sent to the client now.
 pub(super) fn told(connection: &Connection) -> (Vec<Message>, Taken) {
     let mut said = std::collections::VecDeque::new();
     let may_leave = |bound| connection.may_leave(bound);

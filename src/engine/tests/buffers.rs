@@ -23,13 +23,11 @@ fn connected(remote: &Remote) -> Connection {
     now(remote.open(TIMEOUT, LIMIT)).unwrap()
 }
 
-/// Sends the same request a thousand times. Returns how many are carried out before the client reads anything.
 fn carried_out(connection: &Connection, request: &Request) -> usize {
     let asks = (0..1_000).map(|_| SessionRequest::Request(request.clone()));
     connection.submit(&mut asks.collect())
 }
 
-/// Returns an access control list that lets every client read, and gives all rights to `users` users.
 fn long_list(users: usize) -> Acl {
     let user = |number| AclEntry {
         permissions: AclEntry::ALL,
@@ -172,7 +170,6 @@ fn the_slowest_reader_goes_first() {
         .map(|_| {
             let silent = connected(&remote);
             assert_eq!(carried_out(&silent, &get()), 1);
-            // The connection takes the messages out and encodes them. Their bytes still count.
             let mut said = VecDeque::new();
             silent.outbox().take(usize::MAX, |_| true, &mut said);
             silent.outbox().set_beside(300_000);

@@ -1,5 +1,4 @@
-//! Entries that are created by reference have the same znodes, turns and departures as entries that are created by
-//! request.
+//! Entries created by reference behave like entries created by request.
 
 use bytes::Bytes;
 
@@ -111,7 +110,6 @@ fn an_entry_by_reference_is_the_znode_that_a_request_creates() {
     let (_, stat) = now(session.get_data(&first_path)).unwrap();
     assert_eq!((stat.czxid, stat.ctime), (first.entry.czxid(), 1_234));
 
-    // An entry that was created by reference can also be deleted by its path.
     now(session.delete(&first_path, None)).unwrap();
     assert!(!session.has_entry(first.entry));
     assert!(!session.leave(first.entry, DeleteReason::Released));
@@ -148,8 +146,7 @@ fn nothing_is_done_where_a_request_is_needed() {
     assert!(!other.leave(entered.entry, DeleteReason::Released));
     assert!(session.has_entry(entered.entry));
 
-    // The queue now has a child `leases`, like a semaphore. Its children would have to be listed, which only a request
-    // does.
+    // The queue now has a child `leases`, so its children would have to be listed, which only a request does.
     now(session.create(&path("/q/leases"), "", CreateMode::Persistent)).unwrap();
     assert!(enter(&session, &queue, name(2, EntryRole::Lock)).is_none());
     now(session.delete(&path("/q/leases"), None)).unwrap();
@@ -183,7 +180,6 @@ fn a_number_leads_to_no_other_name() {
         now(session.delete(&stranger, None)),
         Err(Error::NoNode { .. })
     ));
-    // A znode with the same number can exist next to the entry.
     now(session.create(&stranger, "", CreateMode::Ephemeral)).unwrap();
     now(session.delete(&stranger, None)).unwrap();
     assert!(session.has_entry(entered.entry));
@@ -299,8 +295,6 @@ impl Contender {
     }
 }
 
-/// Entries join and leave at random, by reference and by request. Each waiter is notified exactly when the nearest
-/// entry that blocks it leaves, and gets the correct reason.
 #[test]
 fn entries_by_reference_and_by_request_queue_as_one() {
     for seed in 0..60u64 {
@@ -462,7 +456,6 @@ impl Parts {
         }
     }
 
-    /// Takes one of `limit` + 1 places by reference. Succeeds only if no waiter is queued.
     fn enter(&self, session: &Session, id: u128, data: &[u8], limit: u32) -> Option<Enqueued> {
         let conditions = [
             Condition::Data {
@@ -489,7 +482,6 @@ impl Parts {
         })
     }
 
-    /// Sends a request with the same conditions.
     fn hold(&self, session: &Session, data: &[u8], limit: u32) -> bool {
         let children = |znode: &ZnodeHandle, limit| Condition::Children {
             znode: znode.path().clone(),
@@ -507,7 +499,6 @@ impl Parts {
     }
 }
 
-/// An entry is created by reference exactly when a multi with its conditions would create it.
 #[test]
 fn conditions_by_reference_are_those_of_a_multi() {
     let unreadable = Acl::new([crate::AclEntry {
@@ -528,7 +519,6 @@ fn conditions_by_reference_are_those_of_a_multi() {
             let znode = [&parts.queue, &parts.number, &parts.waiters][draw(3) as usize].path();
             let child = znode.join(&format!("child-{}", draw(2))).unwrap();
             let data = numbers[draw(2) as usize];
-            // Most znodes exist and are readable. Whether a change succeeded does not matter.
             let _ = match draw(24) {
                 0..5 => now(other.create(znode, data, CreateMode::Persistent)).err(),
                 5 => now(other.delete(znode, None)).err(),
@@ -565,8 +555,7 @@ fn conditions_by_reference_are_those_of_a_multi() {
     assert!(outcomes.iter().all(|count| *count > 500), "{outcomes:?}");
 }
 
-/// In a store in a folder, the answer to a condition must wait for the log if the condition shows a write of another
-/// session. Only a request can wait.
+/// The answer must wait for the log if the condition shows a write of another session. Only a request can wait.
 #[test]
 fn in_a_folder_a_request_is_needed_where_a_condition_shows_what_the_log_has_not() {
     use super::bench::{Bench, close, write_all};
@@ -592,7 +581,6 @@ fn in_a_folder_a_request_is_needed_where_a_condition_shows_what_the_log_has_not(
     now(number).unwrap();
     assert!(parts.enter(&session, 4, b"2", 9).is_some());
 
-    // This waiter stays in the queue. The log does not have its transaction yet.
     let waiter = path("/q/other");
     let mut waiter = writer.create(&waiter, "", CreateMode::Persistent);
     assert!(poll(&mut waiter).is_pending());
@@ -603,8 +591,7 @@ fn in_a_folder_a_request_is_needed_where_a_condition_shows_what_the_log_has_not(
     close(world);
 }
 
-/// In a store in a folder, an answer must not leave before the log has what it shows. Only a request can wait for the
-/// log (invariant 2).
+/// An answer must not leave before the log has what it shows. Only a request can wait for the log (invariant 2).
 #[test]
 fn in_a_folder_a_request_is_needed_where_an_answer_waits_for_the_log() {
     use super::bench::{Bench, close, write_all};
@@ -615,7 +602,6 @@ fn in_a_folder_a_request_is_needed_where_an_answer_waits_for_the_log() {
     let queue = ZnodeHandle::new(path("/q"));
     let mut created = session.create(queue.path(), "", CreateMode::Persistent);
     assert!(poll(&mut created).is_pending(), "it is not synced yet");
-    // The answer to the create has not left yet, and no other answer of the session may overtake it.
     let lock = |id| name(id, EntryRole::Lock);
     assert!(enter(&session, &queue, lock(1)).is_none());
     write_all(&mut world);
@@ -626,7 +612,6 @@ fn in_a_folder_a_request_is_needed_where_an_answer_waits_for_the_log() {
         "the log has nothing to keep"
     );
 
-    // Once the store is served, the log also keeps the entries of this process.
     let remote = world.store.attach().unwrap();
     write_all(&mut world);
     assert!(enter(&session, &queue, lock(3)).is_none());

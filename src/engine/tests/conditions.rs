@@ -25,7 +25,6 @@ fn number(session: &Session) -> Option<Bytes> {
         .map(|(data, _)| data)
 }
 
-/// Returns two conditions: the number of permits is `number`, and at most `limit` leases exist.
 fn conditions(number: &Bytes, limit: u32) -> Vec<Condition> {
     vec![
         Condition::Data {
@@ -95,8 +94,7 @@ fn the_head_is_told_as_enough_leases_have_gone_and_not_before() {
     now(session.delete(&leases[0], None)).unwrap();
     assert_eq!(clear(&mut turn), Some(true));
     assert_eq!(clear(&mut behind), None);
-    // In one multi, the head leaves the queue and takes the free permit. So the next entry gets no event, because no
-    // permit is free for it.
+    // In one multi, the head leaves the queue and takes the free permit, so the next entry gets no event.
     let third = path(&format!("{LEASES}/lease-2"));
     let create = Op::Create(crate::model::protocol::Create {
         path: third.clone(),
@@ -127,7 +125,7 @@ fn another_number_of_permits_ends_the_wait_of_the_head_alone() {
     now(session.set_data(&path(PERMITS), "2", None)).unwrap();
     assert_eq!(clear(&mut turn), Some(true), "its limit counts no more");
     assert_eq!(clear(&mut behind), None);
-    // The next entry has a limit that belongs to an outdated number of permits. So it is notified when it becomes the
+    // The next entry's limit belongs to an outdated number of permits, so the entry is notified when it becomes the
     // head.
     now(session.delete(&first, None)).unwrap();
     assert_eq!(clear(&mut behind), Some(true));
@@ -152,7 +150,6 @@ struct Waiting {
     watcher: Option<Watcher>,
 }
 
-/// Entries and leases join and leave at random. Each waiter is notified exactly when nothing blocks it any more.
 #[test]
 fn each_is_told_when_nothing_blocks_it_and_never_before() {
     let mut told = 0;
@@ -188,7 +185,6 @@ fn each_is_told_when_nothing_blocks_it_and_never_before() {
                 }
                 4..7 if !waiting.is_empty() => {
                     let gone = waiting.swap_remove(draw(waiting.len() as u64) as usize);
-                    // The entry's own session or another session deletes it.
                     now(sessions[at].1.delete(&gone.entry, None)).unwrap();
                 }
                 7..10 if now(observer.exists(&path(LEASES))).unwrap().is_some() => {
@@ -210,12 +206,10 @@ fn each_is_told_when_nothing_blocks_it_and_never_before() {
                     }
                 },
                 14 => {
-                    // The delete succeeds only if the znode has no children.
                     let _ = now(observer.delete(&path(LEASES), None));
                     let _ = now(observer.create(&path(LEASES), "", CreateMode::Persistent));
                 }
                 15 if draw(3) == 0 => {
-                    // The session is replaced, and all its entries and leases disappear in one transaction.
                     sessions[at] = session_of(&store, None);
                     waiting.retain(|waiter| waiter.session != at);
                     leases.retain(|(session, _)| *session != at);
@@ -226,8 +220,7 @@ fn each_is_told_when_nothing_blocks_it_and_never_before() {
             let orders: Vec<_> = waiting.iter().map(|waiter| waiter.order).collect();
             for waiter in &mut waiting {
                 let is_first = orders.iter().all(|order| *order >= waiter.order);
-                // The waiter's limit applies only while the number of permits exists and is the one that the waiter
-                // knows.
+                // The waiter's limit applies only while the number of permits is the one that the waiter knows.
                 let is_current = number.as_ref() == Some(&waiter.number);
                 let is_full = is_current && held > waiter.limit;
                 let is_blocked = !is_first || is_full;

@@ -48,7 +48,6 @@ fn some_faults(random: &mut Random) -> Faults {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     Close,
-    /// The process is killed, and the operating system keeps all writes.
     Kill,
     Crash,
 }
@@ -72,7 +71,6 @@ fn run(
     drop(told);
 }
 
-/// Prints the seed when it is dropped by a panic.
 struct Told(u64);
 
 impl Drop for Told {
@@ -152,7 +150,6 @@ fn act(world: &mut World, past: &mut Past, random: &mut Random) {
     }
 }
 
-/// Returns a request, and the znodes that its answer may show.
 fn request(random: &mut Random, past: &Past) -> (Request, Vec<String>) {
     let parent = ["/a", "/b", "/a", "/b", "/c"][random.below(5) as usize];
     let plain = format!("{parent}/k{}", random.below(4));
@@ -253,7 +250,6 @@ fn enqueue(parent: &str) -> Request {
     })
 }
 
-/// A multi that touches persistent and ephemeral znodes.
 fn multi(parent: &str, random: &mut Random) -> Request {
     let child = |name: String| format!("{parent}/{name}");
     let ops = (0..1 + random.below(4)).map(|_| {

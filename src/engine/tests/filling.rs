@@ -18,7 +18,6 @@ const DURABILITIES: [Durability; 3] = [
     Durability::None,
 ];
 
-/// Sizes of the first and of the largest segment, in bytes.
 const SEGMENTS: [(u64, u64); 3] = [
     (64 << 10, 64 << 10),
     (64 << 10, 256 << 10),
@@ -29,7 +28,6 @@ const SEGMENTS: [(u64, u64); 3] = [
 struct Load {
     durability: Durability,
     segments: (u64, u64),
-    /// Number of writers. Each writer writes one value after the other.
     writers: u64,
 }
 
@@ -44,13 +42,10 @@ impl Load {
             .store
     }
 
-    /// Returns the size of the largest value. Values may wait for the disk while a segment is being made, together up
-    /// to a quarter of a segment, including 128 bytes of overhead per request. The writers share this room equally.
     fn largest_value(self) -> u64 {
         self.segments.0 / 4 / self.writers - 256
     }
 
-    /// Writes `bytes` bytes, and checks that every write is accepted.
     fn fill(self, store: &Store, seed: u64, bytes: u64) {
         let writers = (0..self.writers).map(|writer| {
             let backend = now(store.connector().open(&ConnectOptions::new())).unwrap();
@@ -84,7 +79,6 @@ impl Load {
         assert_eq!(data.len() as u64, last);
     }
 
-    /// Returns the size of the next value, which is often close to the smallest or the largest size.
     fn value(self, random: &mut Random) -> u64 {
         let largest = self.largest_value();
         match random.below(4) {
@@ -113,7 +107,6 @@ fn set(at: &ZnodePath, size: u64) -> Request {
     }
 }
 
-/// Fills the log a hundred times in each durability class.
 fn fill_with(segments: (u64, u64), writers: u64) {
     for durability in DURABILITIES {
         let load = Load {
@@ -149,7 +142,6 @@ fn several_writers_fill_segments_that_grow() {
     fill_with(SEGMENTS[2], 4);
 }
 
-/// The current, prepared and spare segments of the earlier run have other sizes.
 #[test]
 fn a_log_goes_on_with_other_sizes_and_another_durability_after_a_restart() {
     for seed in seeds(scaled(4)) {
@@ -167,8 +159,7 @@ fn a_log_goes_on_with_other_sizes_and_another_durability_after_a_restart() {
     }
 }
 
-/// A store whose log is written step by step. It has a session with a timeout that gives no sign of life, and a session
-/// without a timeout.
+/// A store whose log is written step by step, with a session that gives no sign of life.
 struct Silence {
     disk: SimDisk,
     world: World,
@@ -192,7 +183,6 @@ impl Silence {
         }
     }
 
-    /// Sends a request, writes the log's queue, and returns the answer.
     fn ask(&mut self, request: Request) -> Result<()> {
         let response = self.writer.submit(request);
         self.write_all();
@@ -211,7 +201,6 @@ impl Silence {
             .collect()
     }
 
-    /// Deletes znodes until a delete is refused. Returns how many deletes were accepted.
     fn delete_while_accepted(&mut self, nodes: &[ZnodePath]) -> usize {
         let delete = |path: &ZnodePath| Request::Delete {
             path: path.clone(),
@@ -228,7 +217,6 @@ impl Silence {
         self.silent.status().state() == SessionState::Expired
     }
 
-    /// Makes the disk full, so that the log can make no more segments.
     fn forbid_growth(&self) {
         let full = Faults {
             room_bytes: Some(0),
@@ -237,7 +225,6 @@ impl Silence {
         self.disk.fail(0, full);
     }
 
-    /// Writes until the full disk refuses writes.
     fn fill_disk(&mut self) {
         self.forbid_growth();
         while self.ask(set(&path("/n0"), 9_000)).is_ok() {}
@@ -249,7 +236,6 @@ impl Silence {
     }
 }
 
-/// Dead sessions must expire while writes are refused, even if deletes have used up the rest of the room.
 #[test]
 fn sessions_expire_however_often_the_log_was_filled() {
     let mut store = Silence::new();
@@ -269,7 +255,6 @@ fn sessions_expire_while_the_disk_is_full() {
     assert!(store.is_expired());
 }
 
-/// A server uses this to report that it is not ready.
 #[test]
 fn a_full_disk_admits_no_session_until_it_has_room_again() {
     let mut store = Silence::new();
@@ -304,7 +289,6 @@ fn a_failed_log_admits_no_session() {
     assert!(failed, "{refused:?}");
 }
 
-/// Deletes may use a reserve, but part of it is kept for ending dead sessions.
 #[test]
 fn sessions_expire_while_the_disk_is_too_full_for_deletes() {
     let mut store = Silence::new();
@@ -315,7 +299,6 @@ fn sessions_expire_while_the_disk_is_too_full_for_deletes() {
     assert!(store.is_expired());
 }
 
-/// Several writes wait together. Their sizes leave as much room as possible unused at the ends of segments.
 #[test]
 fn accepted_writes_fit_on_a_full_disk() {
     for seed in seeds(scaled(40)) {
@@ -343,8 +326,7 @@ fn accepted_writes_fit_on_a_full_disk() {
     }
 }
 
-/// The answers do not wait for the disk. The client waits for each answer before it sends the next request, and no
-/// answer is a refusal.
+/// The answers do not wait for the disk, and the client waits for each answer before it sends the next request.
 #[test]
 fn a_client_whose_writes_die_with_its_session_cannot_outrun_the_disk() {
     let load = Load {
@@ -389,8 +371,7 @@ async fn answer(client: &Connection, request: Request) -> Result<CoreReply> {
     }
 }
 
-/// Batches of the largest size leave the most room unused at the end of a segment. All writes wait together, before the
-/// log knows how much room remains unused.
+/// Batches of the largest size leave the most room unused at the end of a segment.
 #[test]
 fn accepted_writes_fit_behind_the_largest_batches() {
     let (almax_full, largest) = (7_900, 15_900);
@@ -414,7 +395,6 @@ fn accepted_writes_fit_behind_the_largest_batches() {
     }
 }
 
-/// The segments that the earlier run has prepared may be too small for the first request.
 #[test]
 fn a_store_that_is_opened_with_other_sizes_takes_the_largest_request_at_once() {
     for earlier in SEGMENTS {
@@ -439,7 +419,6 @@ fn a_store_that_is_opened_with_other_sizes_takes_the_largest_request_at_once() {
     }
 }
 
-/// A client of another process that sends a burst of large writes. The log is written step by step.
 struct Burst {
     disk: SimDisk,
     world: World,
@@ -485,7 +464,6 @@ impl Burst {
         client.unwrap()
     }
 
-    /// Makes the disk full, and writes until even the smallest write is refused.
     fn fill_disk(&mut self) {
         let full = Faults {
             room_bytes: Some(0),
@@ -504,8 +482,6 @@ impl Burst {
         }
     }
 
-    /// Sends the requests that the store accepts, and receives the messages that may leave. Returns true if anything
-    /// was sent or received.
     fn go_on(&mut self) -> bool {
         let sent = self.client.submit(&mut self.asks);
         let mut said = VecDeque::new();
@@ -520,7 +496,6 @@ impl Burst {
         sent > 0 || self.answers.len() > before
     }
 
-    /// Continues until all requests are answered. The log writes whenever the client has to wait.
     fn finish(&mut self) {
         while self.answers.len() <= Self::WRITES {
             while self.go_on() {}
@@ -581,7 +556,6 @@ fn a_burst_is_refused_by_a_disk_that_is_full() {
     }
 }
 
-/// Sessions continue on a full disk as long as there is room for deletes.
 #[test]
 fn a_session_is_taken_up_again_on_a_full_disk() {
     let mut burst = Burst::new(Durability::Fsync);
@@ -596,7 +570,6 @@ fn has_ended(client: &Connection) -> bool {
     client.outbox().is_cut().is_some()
 }
 
-/// Part of the log's room is reserved for the ends of sessions, because they are transactions.
 #[test]
 fn a_session_ends_with_its_process_on_a_full_disk() {
     let mut burst = Burst::new(Durability::Fsync);
@@ -605,7 +578,6 @@ fn a_session_ends_with_its_process_on_a_full_disk() {
     assert!(has_ended(&burst.client));
 }
 
-/// The ends of many sessions use up the reserve.
 #[test]
 fn a_session_whose_process_has_exited_waits_for_room_and_not_for_its_timeout() {
     let mut burst = Burst::new(Durability::Fsync);
@@ -625,7 +597,6 @@ fn a_session_whose_process_has_exited_waits_for_room_and_not_for_its_timeout() {
     assert!(has_ended(waiting));
 }
 
-/// A burst over a connection, with the log's own threads.
 #[cfg(feature = "server")]
 #[test]
 fn a_server_answers_a_burst_of_large_writes() {
@@ -655,7 +626,6 @@ fn a_server_answers_a_burst_of_large_writes() {
                     let length = from.read_u32().await.unwrap();
                     let mut frame = vec![0; length as usize];
                     from.read_exact(&mut frame).await.unwrap();
-                    // The first frame is the handshake.
                     let code = if number == 0 { &[0; 4] } else { &frame[12..16] };
                     assert_eq!(code, [0; 4], "client {client}, write {number}");
                 }
@@ -671,7 +641,6 @@ fn a_server_answers_a_burst_of_large_writes() {
 #[cfg(feature = "server")]
 const BURST_WRITES: i32 = 100;
 
-/// Returns the frames of a handshake and of creates of large znodes.
 #[cfg(feature = "server")]
 fn burst_of_frames(client: u8) -> Vec<u8> {
     use crate::wire::put_frame;
@@ -691,7 +660,6 @@ fn burst_of_frames(client: u8) -> Vec<u8> {
             to.extend_from_slice(&1_i32.to_be_bytes());
             put(to, format!("/n-{client}-{xid}").as_bytes());
             put(to, &[b'd'; 9_000]);
-            // An access control list with one entry, which gives every client all rights.
             to.extend_from_slice(&1_i32.to_be_bytes());
             to.extend_from_slice(&31_i32.to_be_bytes());
             put(to, b"world");

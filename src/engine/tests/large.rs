@@ -1,5 +1,4 @@
-//! Requests at and near every size limit. Acknowledged writes are recovered from the log, a snapshot and a backup.
-//! Refused writes leave nothing behind.
+//! Requests at and near every size limit. Acknowledged writes must be recovered, and refused writes must leave nothing.
 
 use std::collections::BTreeMap;
 use std::task::Poll;
@@ -27,7 +26,6 @@ fn content(core: &Core) -> Content {
         .collect()
 }
 
-/// A store on a simulated disk, whose log is written step by step.
 struct Run {
     disk: SimDisk,
     options: StoreOptions,
@@ -49,7 +47,6 @@ impl Run {
         }
     }
 
-    /// Opens the same disk with other segment sizes.
     fn reopened(self, first: u64, largest: u64) -> Self {
         let Self { disk, options, .. } = self;
         let options = options.segment_bytes(first, largest);
@@ -72,7 +69,6 @@ impl Run {
         Self::new(StoreOptions::new().clock(Clock::new_virtual()))
     }
 
-    /// Size of the largest transaction that this store's log accepts, in bytes.
     fn limit(&self) -> usize {
         self.options.log().sizes.largest_txn
     }
@@ -90,7 +86,6 @@ impl Run {
         while hand.write() || hand.make_room() {}
     }
 
-    /// Sends a request, writes the whole log, and returns the answer. A refusal must change nothing.
     fn ask(&mut self, session: &Embedded, request: Request) -> Result<Reply> {
         self.write();
         let before = self.content();
@@ -117,7 +112,6 @@ impl Run {
         content(&state.core)
     }
 
-    /// Checks that the content is recovered from the log, a snapshot and a backup.
     fn check(mut self, ending: Ending) {
         self.write();
         let expected = self.content();
@@ -149,7 +143,6 @@ fn is_snapshot_there(disk: &SimDisk) -> bool {
 #[derive(Clone, Copy, Debug)]
 enum Ending {
     Close,
-    /// The power fails.
     Crash(u64),
 }
 
@@ -169,7 +162,6 @@ fn create(at: String, data: usize, acl: Acl) -> Create {
     }
 }
 
-/// Returns a multi of creates whose access control lists refer to all identities of the session.
 fn creates(prefix: char, count: usize) -> Request {
     let ops =
         (0..count).map(|at| Op::Create(create(format!("/{prefix}{at}"), 0, Acl::creator_all())));
@@ -216,7 +208,6 @@ fn an_ordinary_certificate_and_a_full_multi() {
     run.check(Ending::Close);
 }
 
-/// A server that accepts larger frames may pass such a request on to the store.
 #[test]
 fn a_znode_larger_than_any_request_of_zookeepers() {
     let mut run = Run::with_default_segments();
@@ -247,7 +238,6 @@ fn small_segments_take_what_fits_them() {
     run.check(Ending::Crash(1));
 }
 
-/// The first versions wrote frames of up to the size of a segment.
 #[test]
 fn larger_frames_of_an_earlier_version_are_read() {
     let mut run = Run::with_default_segments();
@@ -285,7 +275,6 @@ fn larger_frames_of_an_earlier_version_are_read() {
     run.check(Ending::Close);
 }
 
-/// A znode may have a path that was allowed when the segments were larger.
 #[test]
 fn the_reaper_breaks_no_log_of_smaller_segments() {
     let mut run = Run::of_segments(1 << 20, 1 << 20);
@@ -309,7 +298,6 @@ fn the_reaper_breaks_no_log_of_smaller_segments() {
     let mut run = run.reopened(1, 1);
     let hand = run.world.hand.as_mut().expect("it is not closed");
     for _ in 0..2 {
-        // Continue beyond the segment that was already prepared.
         hand.snapshot(&run.disk).expect("a snapshot can be made");
     }
     let session = run.session(Vec::new()).unwrap();
@@ -323,7 +311,6 @@ fn the_reaper_breaks_no_log_of_smaller_segments() {
     run.check(Ending::Close);
 }
 
-/// Part of the room is reserved for deletes and for the store's own transactions.
 #[test]
 fn room_is_asked_for_what_comes_of_a_request() {
     let mut run = Run::of_segments(1, 1);
@@ -336,14 +323,12 @@ fn room_is_asked_for_what_comes_of_a_request() {
     let hand = run.world.hand.as_mut().expect("it is not closed");
     let mut ask = |path: String, acl| {
         let mut response = session.submit(Request::Create(create(path, 0, acl)));
-        // No thread runs that could make more room.
         while hand.write() {}
         match poll(&mut response) {
             Poll::Ready(answer) => answer,
             Poll::Pending => panic!("it is written"),
         }
     };
-    // Write until there is room for a few thousand bytes above the reserve, but not for twelve thousand.
     let small = (0..).take_while(|_| queue.check_room(4_000, false).is_ok());
     for number in small {
         ask(format!("/{number}"), Acl::open()).unwrap();
@@ -354,12 +339,10 @@ fn room_is_asked_for_what_comes_of_a_request() {
     ask("/small".into(), Acl::open()).unwrap();
 }
 
-/// A client can send arbitrary bytes.
 #[test]
 fn text_that_is_no_utf_8_stops_no_snapshot() {
     let mut run = Run::with_default_segments();
     let session = run.session(Vec::new()).unwrap();
-    // This record is in the same chunk of a snapshot as the next one.
     let before = Request::Create(create("/a".into(), 100_000, Acl::open()));
     run.ask(&session, before).unwrap();
     let id = [b"user", [0xff; 1_040_000].as_slice(), b":hash"].concat();
@@ -368,7 +351,6 @@ fn text_that_is_no_utf_8_stops_no_snapshot() {
         to.extend_from_slice(&(bytes.len() as i32).to_be_bytes());
         to.extend_from_slice(bytes);
     };
-    // The frame of a create: xid, operation, path, data, an access control list with one entry, and flags.
     frame.extend_from_slice(&[0, 0, 0, 1, 0, 0, 0, 1]);
     text(&mut frame, b"/c");
     text(&mut frame, b"");
@@ -383,7 +365,6 @@ fn text_that_is_no_utf_8_stops_no_snapshot() {
     }
     let request = Request::Create(create("/c".into(), 0, Acl::open()));
     let _ = run.ask(&session, request);
-    // The superuser may change the znode in spite of its access control list.
     let all = Identity::superuser();
     let allowed = run.session(vec![all]).unwrap();
     let request = Request::SetData {
@@ -431,7 +412,6 @@ fn acknowledged_writes_of_any_size_come_back() {
     );
 }
 
-/// Prints the seed of a failing run.
 struct Told(u64);
 
 impl Drop for Told {
@@ -442,7 +422,6 @@ impl Drop for Told {
     }
 }
 
-/// Returns a number close to `at`, or a fraction or multiple of `at`.
 fn near(random: &mut Random, at: usize) -> usize {
     let few = random.below(64) as usize;
     match random.below(8) {
@@ -455,7 +434,6 @@ fn near(random: &mut Random, at: usize) -> usize {
     }
 }
 
-/// Gives the session few or many identities with short or long names.
 fn prove(run: &mut Run, session: &Embedded, random: &mut Random) {
     let count = [0, 1, 3, 20, 70][random.below(5) as usize];
     let name = match random.below(4) {

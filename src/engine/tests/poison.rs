@@ -128,7 +128,7 @@ fn a_disk_that_is_full_from_the_start_is_said_to_be() {
     assert!(World::open_with_threads(Boot::new(&disk), &options(&clock)).is_ok());
 }
 
-/// The log's thread wakes tasks that wait for the log. One of these tasks may drop the last handle to the store.
+/// The log's thread wakes tasks, and one of these tasks may drop the last handle to the store.
 #[test]
 fn the_last_handle_may_go_in_the_thread_of_the_log() {
     let disk = SimDisk::new();
@@ -164,7 +164,7 @@ impl Drop for Ends {
     }
 }
 
-/// After a clean close, every byte of the log must be correct. So a changed bit is either noticed or has no effect.
+/// After a clean close, every byte of the log must be correct.
 #[test]
 fn a_changed_bit_is_noticed_or_harmless() {
     let disk = SimDisk::new();
@@ -178,7 +178,6 @@ fn a_changed_bit_is_noticed_or_harmless() {
         let size = disk.content(&name).unwrap().len() as u64;
         for _ in 0..scaled(60) {
             let copy = disk.copy();
-            // Change a bit in the written part of the file, not in the empty space behind it.
             copy.flip(&name, random.below(size.min(5_000)), 1 << random.below(8));
             let clock = Clock::new_virtual();
             match World::open(Boot::new(&copy), &options(&clock)) {
@@ -193,8 +192,8 @@ fn a_changed_bit_is_noticed_or_harmless() {
     }
 }
 
-/// A client that gets an error tries again. If the second attempt succeeded without a write, the wrong process would be
-/// recorded after a restart.
+/// A client that gets an error tries again. If the second attempt succeeded without a write, a restart would use the
+/// wrong process.
 #[test]
 fn a_process_that_cannot_be_recorded_is_refused_at_the_next_try_as_well() {
     let disk = SimDisk::new();
@@ -208,7 +207,6 @@ fn a_process_that_cannot_be_recorded_is_refused_at_the_next_try_as_well() {
         runtime.block_on(connection.end_with(Some(process)))
     };
     end_with(1).unwrap();
-    // Neither writes nor removals succeed any more.
     disk.crash_keeping(|| false);
     for _ in 0..2 {
         assert!(matches!(end_with(2), Err(Error::StoreFailed { .. })));

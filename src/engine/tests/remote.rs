@@ -218,8 +218,7 @@ impl std::task::Wake for Woken {
     }
 }
 
-/// If a client does not read, its connection takes no messages out of the outbox. After it was woken for events, it
-/// must be woken again for its end.
+/// A connection whose client does not read takes no messages out of the outbox. It must still be woken for its end.
 #[test]
 fn a_connection_that_takes_nothing_out_hears_of_its_end() {
     let store = Store::memory();
@@ -391,8 +390,7 @@ fn missed_changes_are_told_when_they_are_on_the_disk() {
     assert_eq!(told(&me).0.len(), 2, "the event, and the answer");
 }
 
-/// Znodes and sessions that existed before the server was attached are logged when it is attached, as if they were
-/// created then. They die with their process.
+/// Attaching the server logs the znodes and sessions that existed before.
 #[test]
 fn with_a_server_the_sessions_of_before_enter_the_log() {
     let bench = Bench::new(Durability::Fsync);
@@ -445,7 +443,7 @@ fn with_a_server_the_sessions_of_before_enter_the_log() {
     assert!(path.name()[2..] > late.name()[2..], "{path} after {late}");
 }
 
-/// A container belongs to no session, and others may see it. So its creator must find it again after a restart.
+/// A container belongs to no session, so its creator must find it again after a restart.
 #[test]
 fn a_container_of_another_process_is_on_the_disk_before_its_answer_leaves() {
     let bench = Bench::new(Durability::Fsync);
@@ -509,8 +507,7 @@ fn a_session_is_logged_when_it_is_proved_and_not_before() {
     assert!(exists(&mut world, "/e"), "a session was proved once");
 }
 
-/// The restart after a crash waits for the longest granted timeout, as for any session. So the log must have the
-/// timeout first.
+/// A restart waits for the longest granted timeout, so the log must have the timeout before the client does.
 #[test]
 fn a_proof_is_answered_when_the_timeout_is_written_in_any_class() {
     for durability in [Durability::DelayedRestart, Durability::None] {

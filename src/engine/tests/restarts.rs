@@ -1,6 +1,5 @@
-//! Sessions of other processes across restarts, copies and changes of the durability class. If a session continues,
-//! none of its acknowledged releases is undone. No session is admitted while a client may still believe in a session
-//! that was ended.
+//! Sessions of other processes across restarts, copies and changes of the durability class. No session is admitted
+//! while a client may still believe in a session that was ended.
 
 use super::bench::*;
 use super::world::*;
@@ -33,7 +32,6 @@ impl Bench {
     }
 }
 
-/// Opens a session, and writes the log until the client knows about the session.
 fn entered(world: &mut World, remote: &Remote, timeout: Duration) -> Connection {
     let mut opening = Box::pin(remote.open(timeout, LIMIT));
     if let Poll::Ready(opened) = poll(&mut opening) {
@@ -43,7 +41,6 @@ fn entered(world: &mut World, remote: &Remote, timeout: Duration) -> Connection 
     now(opening).unwrap()
 }
 
-/// Opens a session with the ephemeral znode `/held`. The log has both.
 fn holder(world: &mut World, remote: &Remote, timeout: Duration) -> Connection {
     let connection = entered(world, remote, timeout);
     ask(&connection, create("/held", CreateMode::Ephemeral));
@@ -65,7 +62,6 @@ fn lives(world: &World, id: SessionId) -> bool {
     world.store.0.state.lock().core.slot_of(id).is_some()
 }
 
-/// Leaves a session in the log of a run that is killed.
 fn killed_run(bench: &Bench, durability: Durability) -> (SessionId, [u8; 16]) {
     let mut world = bench.open_as(durability);
     let remote = world.store.attach().unwrap();
@@ -84,7 +80,6 @@ fn an_acknowledged_release_is_not_undone_in_a_session_that_lives_on() {
         let (path, version) = (path("/held"), None);
         ask(&connection, Request::Delete { path, version });
         answer(&connection).unwrap().unwrap();
-        // The process is killed before the log has the delete.
         drop((world, remote, connection));
 
         let mut world = bench.open();
@@ -151,7 +146,6 @@ fn a_pause_that_is_over_is_not_made_again() {
         let remote = world.store.attach().unwrap();
         bench.clock.advance(PAUSE);
         if enters {
-            // The process was killed, but the log has everything that this run has acknowledged.
             assert!(admits(&mut world, &remote));
             drop((world, remote));
         } else {
@@ -211,7 +205,6 @@ fn a_restart_waits_for_every_timeout_that_a_client_was_told() {
         drop((world, remote, short));
 
         let world = bench.open();
-        // Opening a session starts the timer of the pause.
         drop(poll(
             &mut world.store.connector().open(&ConnectOptions::new()),
         ));
@@ -221,8 +214,7 @@ fn a_restart_waits_for_every_timeout_that_a_client_was_told() {
     }
 }
 
-/// With `Durability::None`, no answer waits for the log. The only exception is the answer with a longer timeout,
-/// because a restart must know this timeout.
+/// With `Durability::None`, only the answer with a longer timeout waits for the log, because a restart must know it.
 #[test]
 fn a_client_is_told_of_a_longer_timeout_when_the_log_has_it() {
     for durability in ALL {
@@ -267,8 +259,8 @@ fn a_lower_limit_of_timeouts_does_not_shorten_the_pause() {
     assert!(admits(&mut world, &remote));
 }
 
-/// The original store may have continued to run. It may have released locks that are still in the copy, and it may have
-/// granted longer timeouts.
+/// The original may have continued to run. It may have released locks that the copy still has, and granted longer
+/// timeouts.
 #[test]
 fn a_copy_has_no_sessions_and_admits_none_while_those_of_the_original_are_believed() {
     for durability in ALL {
@@ -286,7 +278,6 @@ fn a_copy_has_no_sessions_and_admits_none_while_those_of_the_original_are_believ
                 disk: original.disk.copy(),
                 ..original
             };
-            // The first opening turns the copy into a separate store, and is then killed.
             for _ in 0..2 {
                 let mut world = copy.open();
                 let remote = world.store.attach().unwrap();
@@ -322,7 +313,6 @@ fn a_restored_store_waits_for_every_timeout_that_was_allowed() {
     drop((store, remote, connection));
     log::backup::restore(&backup, &restored).unwrap();
 
-    // During the pause, the first start is closed cleanly.
     for longest in [TIMEOUT, TIMEOUT / 2] {
         let store = opened(&restored, longest);
         clock.advance(LONGEST_PAUSE - TIMEOUT / 100);
@@ -424,7 +414,6 @@ fn a_crash_while_sessions_are_ended_is_as_good_as_the_one_before() {
 
 const HALF_AN_EPOCH: i64 = 1 << 31;
 
-/// Uses up zxids, as if `count` locks had been taken in this process.
 fn use_up(world: &World, count: i64) -> Zxid {
     let mut state = world.store.0.state.lock();
     let last = Zxid(state.core.last_zxid().0 + count);
@@ -432,7 +421,6 @@ fn use_up(world: &World, count: i64) -> Zxid {
     last
 }
 
-/// The log contains no zxids of sessions of this process. It contains only the reserved epochs.
 #[test]
 fn zxids_do_not_go_back_after_a_store_has_used_up_its_epoch() {
     let bench = Bench::new(Durability::Fsync);
@@ -453,7 +441,6 @@ fn zxids_do_not_go_back_after_a_store_has_used_up_its_epoch() {
     assert!(next > last, "{next} after {last}");
 }
 
-/// A restored store may start near the end of an epoch.
 #[test]
 fn zxids_do_not_go_back_after_a_restored_store_has_used_up_the_rest_of_an_epoch() {
     const EPOCH_MS: i64 = 4096;
@@ -474,8 +461,7 @@ fn zxids_do_not_go_back_after_a_restored_store_has_used_up_the_rest_of_an_epoch(
     assert!(next > last, "{next} after {last}");
 }
 
-/// The zxids will be exhausted in the year 2109, and a backup with a forged header can exhaust them earlier. If a
-/// restored store can be opened, everything that it writes after that can be read.
+/// The clock reaches the last zxids in the year 2109, but a forged backup can reach them earlier.
 #[test]
 fn a_store_at_the_end_of_all_zxids_is_refused_before_it_is_written() {
     const END_MS: i64 = 1 << 42;
@@ -484,7 +470,6 @@ fn a_store_at_the_end_of_all_zxids_is_refused_before_it_is_written() {
     let backup = SimDisk::new();
     backup::backup_on(&bench.disk, &backup, bench.clock.unix_ms()).unwrap();
     let (mut opened, mut refused) = (0, 0);
-    // The clock is within the last five days of the zxids.
     for epochs in [100_000, 4_100, 4_098, 4_097, 4_096, 4_095, 4_094, 1] {
         let restored = SimDisk::new();
         let now_ms = END_MS - (epochs << 12);
@@ -532,7 +517,6 @@ fn with_delayed_restart_nothing_waits_for_what_dies_with_a_session() {
     let mut world = bench.open();
     let remote = world.store.attach().unwrap();
     let _first = opened(&mut world, &remote);
-    // The longest timeout is on the disk, so another session with the same timeout does not wait.
     let second = now(remote.open(TIMEOUT, LIMIT)).unwrap();
     ask(&second, create("/e", CreateMode::Ephemeral));
     answer(&second).unwrap().unwrap();
@@ -572,7 +556,6 @@ fn with_delayed_restart_no_session_enters_after_a_crash_until_the_longest_timeou
             write_all(&mut world);
             drop(now(remotes).unwrap());
         }
-        // The process is killed again.
     }
 }
 
@@ -591,8 +574,8 @@ fn with_delayed_restart_all_may_enter_at_once_after_an_end_in_order() {
     assert!(taken_up(&remote, id, password).is_some());
 }
 
-/// The store may be full of sessions from before the restart whose clients no longer exist. In that case, no new
-/// session and no request sets the alarm.
+/// The store may be full of old sessions whose clients no longer exist. Then no new session and no request sets the
+/// alarm.
 #[test]
 fn sessions_that_nobody_takes_up_after_a_restart_end_without_a_request() {
     let bench = Bench::new(Durability::Fsync);

@@ -1,4 +1,4 @@
-//! Expiry of the sessions of other processes on a server that was late (rule 14).
+//! Expiry of the sessions of other processes on a server that was late.
 
 use super::*;
 use crate::engine::connection::{Connection, SessionRequest};
@@ -7,7 +7,7 @@ use crate::engine::remote::Remote;
 const TIMEOUT: Duration = Duration::from_secs(10);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Opens a session. Its deadline is after 12 s, which is the timeout plus the rest of a tick.
+/// The session's deadline is after 12 s, which is the timeout plus the rest of a tick.
 fn served() -> (Clock, Store, Remote, Connection) {
     let (store, clock) = virtual_store();
     clock.advance(SECOND);
@@ -16,7 +16,6 @@ fn served() -> (Clock, Store, Remote, Connection) {
     (clock, store, remote, connection)
 }
 
-/// Opens such a session, and drops its connection.
 fn left() -> (Clock, Store, SessionId) {
     let (clock, store, _, connection) = served();
     (clock, store, connection.id())
@@ -49,7 +48,6 @@ fn rule_14_a_stop_of_the_server_moves_a_deadline_by_as_much() {
 #[test]
 fn rule_14_stops_move_a_deadline_by_the_timeout_at_most() {
     let (clock, store, session) = left();
-    // The store is stalled for four fifths of the time.
     for _ in 0..20 {
         clock.stall(SECOND);
         clock.advance(SECOND / 4);
@@ -112,8 +110,6 @@ fn a_stop_changes_nothing_for_sessions_of_the_store_s_own_process() {
     assert_eq!(session.status().state(), SessionState::Expired);
 }
 
-/// The client's second request is handled only when the log has the first. The client sent it in time, and only the
-/// server's log is late.
 #[cfg(feature = "server")]
 #[tokio::test]
 async fn rule_14_a_client_whose_requests_wait_for_the_log_keeps_its_session() {

@@ -52,7 +52,6 @@ fn sessions_are_listed_by_when_they_expire_and_those_that_never_do_are_not() {
     let [soon, late]: [Expiring; 2] = listed.list.try_into().unwrap();
     assert_eq!(soon.sessions, [first.id(), second.id()]);
     assert_eq!(late.sessions, [long.id()]);
-    // A listed time of expiry is never earlier than the timeout, and at most one tick later.
     for (ending, seconds) in [(soon, 5), (late, 30)] {
         let ahead_ms = ending.at_ms - clock.unix_ms();
         assert!(

@@ -1,4 +1,4 @@
-//! Which replies and events leave a store while its disk syncs.
+//! Replies and events that leave a store while its disk syncs.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,7 +12,6 @@ use crate::log::disk::{Disk, DiskFile, FileIdentity};
 use crate::log::{Boot, SimDisk};
 use crate::model::protocol::{Condition, Create, Op, Request};
 
-/// A disk whose file syncs block while the test holds them back.
 #[derive(Clone, Default)]
 struct SlowDisk {
     disk: SimDisk,
@@ -21,7 +20,6 @@ struct SlowDisk {
 
 #[derive(Default)]
 struct Syncs {
-    /// True while syncs are held back, and the number of syncs that wait.
     state: Mutex<(bool, usize)>,
     changed: Condvar,
 }
@@ -137,7 +135,6 @@ fn is_pending<F: Future + Unpin>(future: &mut F) -> bool {
 
 fn store_on(slow: &SlowDisk) -> Store {
     let disk: Arc<dyn Disk> = Arc::new(slow.clone());
-    // One segment is enough for the test, so that no other segment is prepared and synced.
     let options = StoreOptions::new().segment_bytes(1 << 20, 1 << 20);
     let engine = file::open_disk(&disk, "file:/sim".into(), &options, Arc::new(()));
     Store(engine.unwrap())
@@ -164,7 +161,6 @@ fn answers_that_show_a_write_wait_for_its_sync_and_others_leave_at_once() {
         is_pending(&mut watcher),
         is_pending(&mut seen),
         is_pending(&mut after_it),
-        // The refusal shows that the znode exists.
         is_pending(&mut refused),
     ];
     let third = connect();
@@ -242,7 +238,6 @@ fn a_condition_that_holds_waits_for_the_write_that_it_shows() {
     ];
     let leaves = connect().multi(unrelated).now_or_never().is_ok();
     let pending = [is_pending(&mut written), is_pending(&mut made)];
-    // Let the syncs go before an assertion can fail, because dropping the store waits for the disk.
     slow.syncs.let_go();
     assert_eq!(pending, [true; 2]);
     assert_eq!(
@@ -257,11 +252,9 @@ fn a_condition_that_holds_waits_for_the_write_that_it_shows() {
     wait(made).unwrap();
 }
 
-/// Longer than any write takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// No answer waits for the creation of a container by this process. The container must reach the disk even if nothing
-/// else is written.
+/// No answer waits for the creation of a container by this process, but the container must reach the disk.
 #[test]
 fn a_write_that_no_answer_waits_for_is_durable_on_an_idle_store() {
     for durability in [Durability::Fsync, Durability::DelayedRestart] {

@@ -25,7 +25,6 @@ impl Wake for Noted {
     }
 }
 
-/// A waker that runs a closure when it is dropped, like a task's waker that owns other futures.
 struct OnDrop<F: FnMut() + Send>(parking_lot::Mutex<F>);
 
 impl<F: FnMut() + Send + 'static> OnDrop<F> {
@@ -48,7 +47,6 @@ fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output
     std::pin::Pin::new(future).poll(&mut Context::from_waker(waker))
 }
 
-/// Runs `work` on another thread, and fails if it deadlocks.
 fn returns(work: impl FnOnce() + Send + 'static) {
     let (done, wait) = mpsc::channel();
     std::thread::spawn(move || {
@@ -84,7 +82,6 @@ fn a_panicking_waker_does_not_stop_expiry() {
     now(short.create(&held, "", CreateMode::Ephemeral)).unwrap();
     let (_, mut watcher) = now(watching.watch_exists(&held)).unwrap();
     assert!(poll_with(&mut watcher, &Waker::from(Arc::new(Panics))).is_pending());
-    // Mark the sessions as closing, so that no heartbeat keeps them alive.
     short.status().set_closing();
     long.status().set_closing();
     for _ in 0..20 {
@@ -105,7 +102,6 @@ fn a_waker_dropped_by_a_state_stream_may_drop_another() {
         assert!(poll(&mut Box::pin(stream.next())).is_pending());
         assert!(poll_with(&mut Box::pin(stream.next()), &waker).is_pending());
         drop(waker);
-        // This poll replaces the waker, which is dropped.
         assert!(poll(&mut Box::pin(stream.next())).is_pending());
         let mut other = Some(session.states());
         let waker = OnDrop::waker(move || drop(other.take()));
@@ -164,7 +160,6 @@ mod logged {
             let session = client.session().await.unwrap();
             let mut panics = session.create(&path("/one"), "", CreateMode::Persistent);
             let _ = poll_with(&mut panics, &Waker::from(Arc::new(Panics)));
-            // The answers to these requests arrive when the waker of the first request is called, or later.
             for name in ["/two", "/three"] {
                 let created = session.create(&path(name), "", CreateMode::Persistent);
                 created.await.unwrap();

@@ -20,7 +20,6 @@ fn told(connection: &Connection) -> VecDeque<Message> {
     told
 }
 
-/// Returns a request with many parts and a small answer. It sets watches on `paths` paths that have no znode.
 fn watches(paths: usize) -> SessionRequest {
     let missing = (0..paths).map(|number| path(&format!("/missing/{number}")));
     SessionRequest::SetWatches(SetWatches {
@@ -42,7 +41,6 @@ fn a_turn_ends_by_its_work_and_the_next_takes_up_the_rest() {
         turns += 1;
         assert!(turns < 10_000, "{} of {ASKS} are left", asks.len());
     }
-    // A request may be interrupted, and each of its pieces counts.
     assert!(done >= ASKS, "{done} are done");
     assert!(turns > ASKS / 8, "{ASKS} such requests in {turns} turns");
     let answers = told(&connection);
@@ -51,11 +49,9 @@ fn a_turn_ends_by_its_work_and_the_next_takes_up_the_rest() {
     assert!(answers.iter().all(is_done));
 }
 
-/// Upper bound for the work of a turn, including a last request that exceeds the budget.
 const TURN: u64 = 2 * 16_384;
 
-/// Carries out requests until all are answered. Returns the largest amount of work that was done without releasing the
-/// store's lock, and the answers.
+/// Returns the largest amount of work done without releasing the store's lock, and the answers.
 fn max_at_once(
     store: &Store,
     connection: &Connection,
@@ -144,7 +140,6 @@ fn a_session_with_many_watches_is_closed_in_several_turns() {
     assert_eq!((counts.watches, counts.sessions), (0, 0));
 }
 
-/// The session now has another connection, which sets other watches.
 #[test]
 fn a_session_with_many_watches_is_taken_over_with_none_and_its_former_connection_refused() {
     let (store, _clock) = virtual_store();

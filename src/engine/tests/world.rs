@@ -1,5 +1,4 @@
-//! A store on a simulated disk with a log that is written step by step, and the content that it must have after a
-//! crash.
+//! A store on a simulated disk, and a model of the content that it must have after a crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +16,6 @@ use crate::model::types::Zxid;
 use crate::model::watch::Watcher;
 pub(super) use crate::runtime::splitmix::Random;
 
-/// A persistent znode in the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Kept {
     data: Bytes,
@@ -30,25 +28,19 @@ struct Kept {
 
 type Image = BTreeMap<String, Kept>;
 
-/// The history of a store over all its runs.
 #[derive(Default)]
 pub(super) struct Past {
-    /// The persistent znodes after each transaction that changed them, by zxid.
     images: Vec<(Zxid, Image)>,
-    /// Transactions that are logged synchronously. No answer or event that shows one of them may leave before the log
-    /// has it.
+    /// Transactions that are logged synchronously. No answer or event that shows one may leave before the log has it.
     surely: BTreeSet<Zxid>,
-    /// The last of these transactions that each path showed. The entry for the children of a path is at `path/`.
+    /// For each path, the last transaction of `surely` that changed it. The children of a path have the entry `path/`.
     changed: BTreeMap<String, Zxid>,
-    /// All transactions up to this zxid must survive, because they were acknowledged or seen.
+    /// Transactions up to this zxid must survive, because they were acknowledged or seen.
     pub(super) must: Zxid,
-    /// The last zxid that the store has used.
     last: Zxid,
-    /// The sequential znodes with an acknowledged create.
     pub(super) numbered: BTreeSet<String>,
 }
 
-/// A run of a store between two starts of the machine.
 pub(super) struct World {
     pub(super) hand: Option<StepWriter>,
     pub(super) store: Store,
@@ -56,7 +48,6 @@ pub(super) struct World {
     pub(super) sessions: Vec<Asker>,
 }
 
-/// A session, and the replies and events that it waits for.
 pub(super) struct Asker {
     pub(super) backend: Arc<dyn Backend>,
     pending: Vec<Pending>,
@@ -70,23 +61,20 @@ struct Pending {
 
 #[derive(Clone, Default)]
 struct Asked {
-    /// The last zxid right after the request was submitted.
     after: Zxid,
-    /// All transactions up to this zxid must survive once the request is answered, whether it succeeds or not.
+    /// Transactions up to this zxid must survive once the request is answered, whether it succeeds or not.
     floor: Zxid,
     watched: Option<Spot>,
-    /// True if the request creates a persistent sequential znode.
     is_numbered: bool,
 }
 
 struct Watching {
     watcher: Watcher,
     spot: Spot,
-    /// The last zxid when the watch was armed.
     armed: Zxid,
 }
 
-/// A watched place, which is a znode, or its children if the text ends with a slash.
+/// A watched znode, or its children if the text ends with a slash.
 type Spot = String;
 
 pub(super) fn wait<F: Future>(future: F) -> F::Output {
@@ -110,7 +98,6 @@ impl World {
         })
     }
 
-    /// Opens a store whose log is written by its own threads.
     pub(super) fn open_with_threads(boot: Boot, options: &StoreOptions) -> Result<Self> {
         let disk: Arc<dyn Disk> = Arc::new(boot.clone());
         let engine = file::open_disk(&disk, "file:/sim".into(), options, Arc::new(()))?;
@@ -161,7 +148,6 @@ impl World {
 }
 
 impl Past {
-    /// Compares the recovered content with the expected content, and continues with the recovered content.
     pub(super) fn check(&mut self, world: &World) {
         let image = world.image();
         let found = self.images.iter().rposition(|(_, known)| *known == image);
@@ -187,7 +173,6 @@ impl Past {
         self.begin(world);
     }
 
-    /// Notes that the store was closed cleanly, so everything must survive.
     pub(super) fn closed(&mut self) {
         self.must = self.last;
     }
@@ -200,7 +185,6 @@ impl Past {
         self.changed.clear();
     }
 
-    /// Notes the changes of a call.
     fn note(&mut self, world: &World) {
         let zxid = world.last_zxid();
         assert!(zxid >= self.last);
@@ -236,14 +220,13 @@ impl Past {
     }
 }
 
-/// Returns the spot for the children of the path's parent.
 fn children_of(path: &str) -> Spot {
     let (parent, _) = path.rsplit_once('/').expect("no root");
     format!("{}/", if parent.is_empty() { "/" } else { parent })
 }
 
 impl World {
-    /// Submits a request in a session. `touched` are the znodes that the answer may show.
+    /// `touched` are the znodes that the answer may show.
     pub(super) fn ask(
         &self,
         past: &mut Past,
@@ -260,7 +243,6 @@ impl World {
         let is_sync = matches!(request, Request::Sync { .. });
         let watched = watched(&request);
         let is_numbered = matches!(&request, Request::Create(create)
-            // Numbers below `/c` are not unique, because a container that is created again counts from 0.
             if create.mode == CreateMode::PersistentSequential && !create.path.as_str().starts_with("/c"));
         let surely = past.surely.len();
         let response = self.sessions[of].backend.submit(request);
@@ -282,13 +264,11 @@ impl World {
         })
     }
 
-    /// Lets time pass, and notes the changes that timers make.
     pub(super) fn pass(&self, past: &mut Past, time: Duration) {
         self.clock.advance(time);
         past.note(self);
     }
 
-    /// Takes the replies and events that have arrived. Panics if a reply or an event is too early or too late.
     pub(super) fn listen(&mut self, past: &mut Past) {
         for asker in &mut self.sessions {
             asker.listen(past);
@@ -303,9 +283,8 @@ impl Asker {
         self.pending.push(asking.0);
     }
 
-    /// Checks that replies have the order of their requests, and that an event precedes the replies to later requests.
     fn listen(&mut self, past: &mut Past) {
-        // Poll the latest reply first, because if it is ready, all earlier replies must be ready, too.
+        // If the latest reply is ready, all earlier replies must be ready, too.
         let polled = self.pending.iter_mut().rev();
         let replies: Vec<_> = polled.map(|pending| poll(&mut pending.response)).collect();
         let mut replies: Vec<_> = replies.into_iter().rev().collect();
@@ -355,7 +334,6 @@ impl Asker {
         self.pending.len()
     }
 
-    /// Checks that all replies and events that are still pending end with the failure of the store.
     pub(super) fn check_end(&mut self) {
         for pending in &mut self.pending {
             let reply = poll(&mut pending.response);
@@ -377,7 +355,6 @@ impl Asker {
     }
 }
 
-/// Returns true if a request was refused before the store examined its znodes.
 fn says_nothing(reply: &Result<Reply>) -> bool {
     matches!(
         reply,
@@ -385,7 +362,6 @@ fn says_nothing(reply: &Result<Reply>) -> bool {
     )
 }
 
-/// Takes the events that have arrived. All events of changes up to `seen` must have arrived.
 fn take_events(watchers: &mut Vec<Watching>, past: &mut Past, seen: Zxid) {
     watchers.retain_mut(|watching| {
         let due = past.changed(&watching.spot);

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::super::testing::{STORE, TempFolder, TestLog, content};
 use super::*;
 
-/// Returns a directory with a log of `segments` segments, and the log.
 fn written(segments: u64) -> (TempFolder, TestLog<Folder>) {
     let folder = TempFolder::new();
     let mut scribe = TestLog::new(Folder::new(folder.path()));
@@ -40,7 +39,6 @@ fn what_is_restored_is_what_was_backed_up() {
     assert_eq!(content(&copy.core), content(&scribe.core));
     assert_eq!(copy.recovered.facts.longest_timeout_ms, 30_000);
     assert_eq!(copy.core.last_zxid(), restored.zxid);
-    // The log had reserved epoch 7.
     assert!(restored.zxid.0 >> 32 >= 7 + 4096, "{}", restored.zxid);
     assert!(
         !identity::read(&Folder::new(&to))
@@ -48,7 +46,6 @@ fn what_is_restored_is_what_was_backed_up() {
             .unwrap()
             .is_copied
     );
-    // The restored directory can be backed up too.
     let second = other.path().join("second");
     let again = backup(&to, &second).unwrap();
     assert_eq!(again.zxid, restored.zxid);
@@ -70,8 +67,6 @@ fn of_two_restores_of_one_backup_the_later_is_above_the_earlier() {
     fs::remove_file(file).unwrap();
 }
 
-/// A log that grows while it is read does not count as damaged. The backup has everything that was acknowledged before
-/// it.
 #[test]
 fn a_directory_that_is_written_can_be_backed_up() {
     let (dir, mut scribe) = written(1);
@@ -89,7 +84,6 @@ fn a_directory_that_is_written_can_be_backed_up() {
             let before = acknowledged.load(Ordering::Acquire);
             let file = other.path().join(number.to_string());
             let made = backup(dir.path(), &file);
-            // The writer stops after the last backup or the first failure.
             backups.fetch_add(1, Ordering::Release);
             if made.is_err() {
                 backups.store(20, Ordering::Release);
@@ -177,7 +171,6 @@ fn what_cannot_be_meant_is_refused() {
 /// Environment variable with the folder in which a child of this test creates its files.
 const CHILD: &str = "LOCKKEEPER_TEST_PRIVATE";
 
-/// Creates every kind of file of a store, in new directories and in an existing one.
 fn make_all(folder: &Path) {
     let open = |name: &str| crate::Store::file(folder.join(name)).unwrap();
     let stores = [open("new/data"), open("was-there")];
@@ -189,7 +182,6 @@ fn make_all(folder: &Path) {
     drop((stores, open("restored/data")));
 }
 
-/// Collects everything below `folder` with its mode.
 fn modes(folder: &Path, modes: &mut Vec<(PathBuf, u32)>) {
     for entry in fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
@@ -210,7 +202,6 @@ fn nobody_else_may_read_what_is_made() {
     let was_there = folder.path().join("was-there");
     fs::create_dir(&was_there).unwrap();
     fs::set_permissions(&was_there, fs::Permissions::from_mode(0o755)).unwrap();
-    // A killed older version, which set no mode, may have left such a file.
     let unfinished = was_there.join(identity::UNFINISHED);
     fs::write(&unfinished, "").unwrap();
     fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o666)).unwrap();

@@ -1,4 +1,4 @@
-//! Restores any bytes as a backup.
+//! Fuzzer of backups: restores any bytes as a backup.
 
 use super::corpus::Inputs;
 use super::snapshots::{filled, head, with_valid_checksums, written};
@@ -9,10 +9,8 @@ use crate::log::epoch;
 use crate::log::sim::SimDisk;
 use crate::log::snapshot::{Form, Head};
 
-/// Time of the backups and restores, in milliseconds since 1970.
 const NOW_MS: i64 = 1_700_000_000_000;
 
-/// Restores bytes as a backup with valid checksums.
 #[cfg(feature = "simulation")]
 pub(super) fn restored(bytes: &[u8]) -> Option<SimDisk> {
     let (from, restored) = (SimDisk::new(), SimDisk::new());
@@ -21,8 +19,7 @@ pub(super) fn restored(bytes: &[u8]) -> Option<SimDisk> {
     Some(restored)
 }
 
-/// Restores bytes as a backup, after correcting its checksums. Returns true if the bytes are a valid backup. The
-/// restored store is then backed up and restored again.
+/// Restores bytes as a backup with corrected checksums. Returns true for a valid backup.
 pub(crate) fn backup(bytes: &[u8]) -> bool {
     let from = SimDisk::new();
     from.put(SIMULATED, with_valid_checksums(bytes));
@@ -43,8 +40,7 @@ pub(crate) fn backup(bytes: &[u8]) -> bool {
     true
 }
 
-/// Returns true if a backup is close to the end of all zxids. Restoring it may then fail, because each restore starts
-/// some thousand epochs later.
+/// Returns true if a backup is close to the last zxid. Restoring it may fail, because each restore skips many epochs.
 fn is_at_the_end(backup: &SimDisk) -> bool {
     let bytes = backup.content(SIMULATED).unwrap_or_default();
     let head =

@@ -75,7 +75,6 @@ fn packed(flags: u8, segments: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Returns a segment without frames, filled with zeros or with the remains of an earlier use.
 fn segment(number: u64, is_reused: bool) -> Vec<u8> {
     let header = Header {
         salt: SALT + number,
@@ -89,7 +88,6 @@ fn segment(number: u64, is_reused: bool) -> Vec<u8> {
     bytes
 }
 
-/// Returns a log of two segments that ends with a mark, and a prepared third segment.
 fn log(is_reused: bool) -> Vec<Vec<u8>> {
     let mut segments = vec![segment(0, is_reused)];
     let mut at = HEADER_BYTES as usize;
@@ -134,7 +132,6 @@ fn facts() -> Vec<Record> {
     ]
 }
 
-/// Returns transactions of every kind, each valid after the ones before it.
 fn history() -> Vec<Record> {
     let session = |is_local, timeout_ms| TxnOp::OpenSession {
         timeout_ms,

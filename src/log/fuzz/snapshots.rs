@@ -1,4 +1,4 @@
-//! Loads any bytes as a snapshot.
+//! Fuzzer of snapshots: loads any bytes as a snapshot.
 
 use super::{STORE, options};
 use crate::core::{Core, Effects, Now};
@@ -14,8 +14,8 @@ use crate::model::path::ZnodePath;
 use crate::model::protocol::{Create, Request};
 use crate::model::types::{AclEntry, CreateMode, SessionId};
 
-/// Loads bytes as a snapshot, after correcting its checksums. Returns true if the bytes are a valid snapshot. Its
-/// content is then written, loaded again and deleted completely.
+/// Loads bytes as a snapshot with corrected checksums. Returns true for a valid snapshot, whose content must survive a
+/// round trip.
 pub(crate) fn snapshot(bytes: &[u8]) -> bool {
     let Some((head, mut core)) = loaded(with_valid_checksums(bytes)) else {
         return false;
@@ -66,7 +66,6 @@ pub(super) fn with_valid_checksums(bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Ends all sessions and deletes all znodes except the four that every store has.
 fn delete_everything(core: &mut Core) {
     let (now, effects) = (Now::default(), &mut Effects::default());
     for session in core.session_images().collect::<Vec<_>>() {
@@ -74,13 +73,11 @@ fn delete_everything(core: &mut Core) {
     }
     let opened = core.open_session(SessionId(1), [0; 16], None, true, now);
     let (me, _) = opened.expect("there is no session left");
-    // The superuser may delete every znode, whatever the ACLs in the snapshot allow.
     let added = core.add_identity(me, Identity::superuser());
     added.expect("it is the only identity");
     let mut paths: Vec<_> = core.node_images().map(|node| node.path).collect();
     while let Some(path) = paths.pop() {
         let version = None;
-        // The store refuses to delete the four znodes that every store has.
         let _ = core.submit(me, Request::Delete { path, version }, now, effects);
     }
     assert_eq!(core.node_count(), 4);

@@ -181,10 +181,8 @@ pub struct Subtree {
     pub bytes: u64,
 }
 
-/// Returns the `top` largest subtrees, most bytes first, and the size of all data.
-///
-/// Leaves out the root, the znodes that every store has, and each subtree with more than nine tenths of its bytes in a
-/// single child's subtree.
+/// Returns the `top` largest subtrees, most bytes first, and the size of all data. Leaves out the root, the znodes that
+/// every store has, and each subtree with more than nine tenths of its bytes in one child's subtree.
 pub(super) fn largest_subtrees(core: &Core, top: usize) -> (Vec<Subtree>, u64) {
     let mut data_bytes = 0;
     let mut found: Vec<Subtree> = Vec::new();
@@ -213,7 +211,6 @@ pub(super) fn largest_subtrees(core: &Core, top: usize) -> (Vec<Subtree>, u64) {
 
 struct Open {
     tree: Subtree,
-    /// Size of the largest child's subtree in bytes.
     largest_child: u64,
 }
 

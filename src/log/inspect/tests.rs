@@ -39,7 +39,6 @@ fn a_directory_shows_what_it_holds() {
     use SegmentState::{Current, Sealed};
     assert_eq!(states(&seen), [Sealed, Sealed, Current]);
     let frames: u64 = seen.segments.iter().map(|segment| segment.frames).sum();
-    // There is one frame for each znode, and one each for the epoch, the timeout and the session.
     assert_eq!(frames, seen.znodes - 4 + 3);
     let zxids: Vec<_> = seen
         .segments
@@ -101,7 +100,6 @@ fn damage_is_named_and_the_rest_is_shown() {
     let all = scribe.core.node_count() as u64;
     assert!(seen.znodes > all / 3 && seen.znodes < all);
     assert!(seen.to_string().contains("DAMAGED"));
-    // Inspect the directory again, now without a readable identity.
     fs::write(dir.path().join("STORE"), "nonsense").unwrap();
     let seen = inspect(dir.path()).unwrap();
     assert_eq!(seen.problems.len(), 2, "{:?}", seen.problems);

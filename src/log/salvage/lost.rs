@@ -1,5 +1,5 @@
-//! [`Seen`], everything that can be read behind the end of a damaged log. We do not salvage it, but it shows how much
-//! is lost, and which zxids and timeouts the original has given out.
+//! [`Seen`]: everything that can be read after the end of a damaged log. This data is not salvaged, but it shows how
+//! much is lost, and which zxids and timeouts the original has given out.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,10 @@ use crate::model::error::Result;
 
 const WINDOW_BYTES: usize = 1 << 20;
 
-/// Whole frames and headers behind the end of a log.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// The highest value of each fact that was found.
     pub(super) facts: Facts,
     pub(super) txns: u64,
-    /// The end of the written part of each segment, by number, starting at the end of the log.
     ends: BTreeMap<u64, u64>,
 }
 
@@ -43,7 +40,6 @@ impl Seen {
                 true => tail.offset,
                 false => Scanner::FIRST,
             };
-            // An unreadable segment must not hide the others.
             let end = seen.segment(disk, number, store, from, chain);
             let end = end.unwrap_or_else(|_| last_byte(disk, number));
             if end > from {
@@ -53,7 +49,6 @@ impl Seen {
         Ok(seen)
     }
 
-    /// Takes the names and headers of all snapshots into account. A damaged snapshot may have an intact header.
     fn snapshots(&mut self, disk: &dyn Disk) -> Result<()> {
         for name in recovery::snapshot_names(disk)? {
             let zxid = snapshot_zxid(&name).unwrap_or_default();
@@ -66,7 +61,6 @@ impl Seen {
         Ok(())
     }
 
-    /// Finds the frames in a segment. Returns the end of its written part.
     fn segment(
         &mut self,
         disk: &dyn Disk,
@@ -82,7 +76,6 @@ impl Seen {
                 by_frame.ok_or(error)?
             }
         };
-        // A torn frame's length may be wrong, but nothing else says where it ends.
         let torn = segment.head_at(from)?.filter(|head| !head.is_mark());
         let mut end = torn.map_or(from, |head| from + head.frame_bytes() as u64);
         if torn.is_none() && !segment.is_free(from)? {
@@ -113,7 +106,6 @@ impl Seen {
         let Self { facts, txns, .. } = self;
         facts.zxid = facts.zxid.max(head.last);
         facts.epoch = facts.epoch.max(epoch::of(head.last));
-        // Records that cannot be decoded are lost anyway.
         let _ = head.records::<crate::core::Damage>(frame, |record| {
             match record {
                 Record::Txn(_) => *txns += 1,
@@ -157,7 +149,6 @@ impl Seen {
     }
 }
 
-/// Returns the end of the last nonzero byte of a segment. 0 if it cannot be read.
 fn last_byte(disk: &dyn Disk, number: u64) -> u64 {
     let Ok(file) = disk.open(&log_name(number)) else {
         return 0;

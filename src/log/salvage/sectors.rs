@@ -1,5 +1,5 @@
-//! [`Sectors`]: a disk whose unreadable places read as zeros and are recorded. Everything around them can still be
-//! read, and checksums detect the gaps.
+//! [`Sectors`]: a disk that reads unreadable places as zeros and records them. The rest of the file can still be read,
+//! and checksums detect the gaps.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::log::disk::{Disk, DiskFile, FileIdentity, refused};
 use crate::log::inspect::Problem;
 
-/// If a range cannot be read as a whole, it is read in units of this size, a multiple of every disk's sector size.
+/// Unit of reading if a range cannot be read as a whole. It is a multiple of every disk's sector size.
 const SECTOR_BYTES: u64 = 4096;
 
 pub(super) struct Sectors<D> {

@@ -19,7 +19,6 @@ impl fmt::Display for Salvage {
         }
         let damage = self.loss.as_ref().map(|loss| &loss.damage);
         let harmless = |problem: &&super::Problem| Some(*problem) != damage;
-        // With a loss, this may be the file whose content is lost.
         let damaged = match damage {
             Some(_) => "DAMAGED",
             None => "DAMAGED, and not needed",

@@ -13,7 +13,6 @@ use super::*;
 use crate::core::{NodeImage, SessionImage};
 use crate::log::Record;
 
-/// All sessions and znodes at one moment.
 type Moment = (Vec<SessionImage>, Vec<NodeImage>);
 
 /// A data directory with its content after each transaction.
@@ -30,8 +29,7 @@ impl Recorded {
         recorded
     }
 
-    /// Records a log of six segments, with snapshots before the second, the fourth and the sixth segment. As in a real
-    /// store, the oldest snapshot has been removed. All segments from the older remaining snapshot on exist.
+    /// Records a log of six segments and three snapshots. As in a real store, the oldest snapshot has been removed.
     fn with_snapshots() -> Self {
         let mut recorded = Self::begin();
         for segment in [1, 3, 5] {
@@ -107,7 +105,6 @@ impl Recorded {
         self.log.core.last_zxid()
     }
 
-    /// Salvages the directory. Asserts that the result is a moment of the history, and that the original is unchanged.
     fn salvaged(&self) -> Salvage {
         let (to, before) = (TempFolder::new(), self.files());
         let salvaged = salvage(self.dir.path(), to.path()).unwrap();
@@ -129,7 +126,6 @@ impl Recorded {
         assert!(!copied);
     }
 
-    /// Like [`salvaged`](Self::salvaged), but asserts a loss.
     fn lost(&self) -> (Salvage, Loss) {
         let salvaged = self.salvaged();
         let loss = salvaged.loss.clone().expect("something is lost");
@@ -173,7 +169,6 @@ fn frames_behind_a_damaged_one_are_counted_and_left_out() {
     assert!((3_500..=4_000).contains(&loss.damage.offset), "{loss}");
     assert_eq!(loss.last_zxid, Some(recorded.last()));
     let lost = recorded.history.range(salvaged.read_to..).count() as u64 - 1;
-    // The damaged frame cannot be counted.
     assert_eq!(loss.transactions, lost - 1);
     let places: Vec<_> = loss.places.iter().map(|place| &place.file).collect();
     assert_eq!(places, [&log, &recorded.segment(2)]);
@@ -194,7 +189,6 @@ fn a_damaged_header_of_a_segment_ends_the_log_before_it() {
     let (_, loss) = recorded.lost();
     assert_eq!(loss.damage.file, recorded.segment(1));
     assert_eq!(loss.damage.offset, 0);
-    // The scanner takes the salt from the first frame.
     assert_eq!(loss.last_zxid, Some(recorded.last()));
     assert_eq!(loss.places.len(), 2, "{loss}");
 }
@@ -239,13 +233,11 @@ fn a_damaged_snapshot_loses_nothing_that_the_log_has() {
     assert_eq!(&salvaged.problems[0].file, newest);
     assert_eq!(salvaged.read_to, recorded.last());
     assert!(salvaged.to_string().contains("DAMAGED, and not needed"));
-    // Salvage now starts with the older snapshot and reads the log up to the damage in it, which may be before the
-    // newer snapshot.
+    // Salvage now starts with the older snapshot. The damage in the log may be before the newer snapshot.
     flip(&recorded.segment(4), 4_000);
     let (salvaged, loss) = recorded.lost();
     assert!(older.ends_with(salvaged.snapshot.unwrap()));
     assert_eq!(loss.damage.file, recorded.segment(4));
-    // No snapshot is left to start with.
     flip(older, 200);
     let to = TempFolder::new();
     let error = salvage(recorded.dir.path(), to.path()).unwrap_err();
@@ -285,7 +277,6 @@ fn the_id_is_taken_from_other_files_where_its_own_is_damaged() {
     }
 }
 
-/// The original has given out tokens in the lost part too, from the epochs that were reserved there.
 #[test]
 fn tokens_continue_above_those_of_the_lost_part() {
     let far = epoch::of_clock(now_ms()) + 1_000_000;
@@ -302,8 +293,7 @@ fn tokens_continue_above_those_of_the_lost_part() {
         let (salvaged, _) = recorded.lost();
         assert!(epoch::of(salvaged.summary.zxid) > far);
     }
-    // Damage the frame that reserved the epoch. The salvaged store cannot know this epoch, but no store is further
-    // ahead of the clock than `hidden`.
+    // Damage the frame that reserved the epoch, so that the salvaged store cannot know this epoch.
     let mut recorded = Recorded::new();
     recorded.log.record(&Record::Epoch(far));
     let frame = fs::read(recorded.segment(2)).unwrap();
@@ -313,7 +303,6 @@ fn tokens_continue_above_those_of_the_lost_part() {
     assert!(epoch::of(recorded.salvaged().summary.zxid) >= hidden);
 }
 
-/// The dates of the files show that the clock was ahead.
 #[test]
 fn tokens_continue_above_a_clock_that_was_ahead() {
     let recorded = Recorded::new();
@@ -356,7 +345,6 @@ fn timeouts_of_the_lost_part_are_waited_for() {
     assert_eq!(facts.allowed_timeout_ms, Some(99_000));
 }
 
-/// The readable part says that the store was never served, but the lost part may say otherwise.
 #[test]
 fn never_served_holds_for_the_part_that_was_read_alone() {
     let mut recorded = Recorded::begin();
@@ -501,7 +489,6 @@ fn the_frames_around_a_bad_sector_are_seen() {
     let log = recorded.segment(1);
     let read = read_with_bad_sector(&recorded, &log);
     assert_eq!(content(&read.core), recorded.history[&read.facts.zxid]);
-    // The frames before the bad sector were read, and the frames behind it were found.
     assert_eq!(
         (read.tail.segment, &read.damage.as_ref().unwrap().file),
         (1, &log)
@@ -581,10 +568,9 @@ fn damage() -> impl Strategy<Value = Harm> {
     ]
 }
 
-/// After any damage the result is a moment of the history, and tokens continue above all of it.
 #[test]
 fn what_is_salvaged_is_a_moment_of_the_history() {
-    // Record the histories only once, because each transaction is synced. Each case starts with a copy of the files.
+    // Each recorded transaction is synced, so record once and copy the files.
     let recordings = [Recorded::new(), Recorded::with_snapshots()];
     let recordings = recordings.map(|recorded| (recorded.files(), recorded));
     let damages = prop::collection::vec((any::<prop::sample::Index>(), damage()), 1..4);

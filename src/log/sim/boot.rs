@@ -8,13 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::SimDisk;
 use crate::log::disk::{Disk, DiskFile, FileIdentity};
 
-/// A simulated disk from the start of a machine to its power failure. Threads that started before the failure can no
-/// longer change the disk after it.
+/// A simulated disk from the start of a machine to its power failure. After the failure, threads of this run can no
+/// longer change the disk.
 #[derive(Clone)]
 pub(crate) struct Boot {
     disk: SimDisk,
     life: u64,
-    /// Number of changes until the power fails.
     left: Arc<AtomicU64>,
 }
 
@@ -23,7 +22,7 @@ impl Boot {
         Self::until(disk, u64::MAX)
     }
 
-    /// Boots a machine whose power fails after `changes` changes of the disk.
+    /// Boots a machine whose power fails at change number `changes`.
     pub(crate) fn until(disk: &SimDisk, changes: u64) -> Self {
         Self {
             disk: disk.clone(),

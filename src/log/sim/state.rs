@@ -1,5 +1,4 @@
-//! Content of a simulated disk. It has each file as the process sees it and as the medium has it, and the writes that
-//! are not synced yet.
+//! Content of a simulated disk: each file as the process sees it and as the medium has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -7,20 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::runtime::splitmix::Random;
 
-/// Faults of a disk. A field `*_every` is the average number of calls per fault, which occurs at random. 0 means never.
+/// Faults of a disk. A field `*_every` is the average number of calls per fault. 0 means never.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
-    /// A write fails and has written nothing.
     pub(crate) write_error_every: u64,
-    /// A write fails and has written a part of the bytes.
     pub(crate) short_write_every: u64,
-    /// A sync of a file or the folder fails.
     pub(crate) sync_error_every: u64,
-    /// Bytes by which all files together may still grow.
     pub(crate) room_bytes: Option<u64>,
 }
 
-/// An unsynced change of names.
 #[derive(Debug)]
 enum Change {
     Link {
@@ -127,8 +121,8 @@ impl State {
     }
 
     pub(super) fn create(&mut self, name: &str) -> io::Result<u64> {
-        // Use a new inode even for an existing name, because until the folder is synced, a crash may bring the old
-        // content back.
+        // Use a new inode even for an existing name, because a crash may bring the old content back until the folder is
+        // synced.
         let inode = self.new_inode(File::default());
         self.names.insert(name.to_owned(), inode);
         self.changes.push(Change::Link {
@@ -153,8 +147,7 @@ impl State {
     pub(super) fn remove(&mut self, name: &str) -> io::Result<()> {
         let inode = self.find(name)?;
         self.names.remove(name);
-        // Free the space immediately, so that tests can make room on a full disk. A crash may still bring the file
-        // back.
+        // Free the space immediately, so that tests can make room on a full disk.
         if let Some(room) = &mut self.faults.room_bytes {
             *room += self.files[&inode].len();
         }
@@ -199,8 +192,7 @@ impl State {
         let fails = self.once_in(self.faults.sync_error_every);
         let file = self.file(inode);
         if fails {
-            // Behave like Linux, which marks the pages as clean after a failed sync. The next sync succeeds without
-            // writing them.
+            // Linux marks the pages as clean after a failed sync, so the next sync succeeds without writing them.
             file.fail_sync();
             return Err(failure("sync"));
         }
@@ -224,15 +216,15 @@ impl State {
 
     pub(super) fn crash_by(&mut self, seed: u64) {
         self.random = Random(seed);
-        // Vary the share of the changes that are kept. Crashes that keep nearly everything or nearly nothing find other
-        // bugs than crashes that keep half.
+        // Vary the share of the kept changes. Crashes that keep nearly everything or nearly nothing find other bugs
+        // than crashes that keep half.
         let share = [1, 4, 8, 12, 15][self.below(5) as usize];
         let mut random = self.random.clone();
         self.crash(|| random.below(16) < share);
     }
 
     pub(super) fn crash(&mut self, mut keep: impl FnMut() -> bool) {
-        // First keep any subset of the changes of names. A file may keep its content and lose its name.
+        // Keep any subset of the changes of names. A file may keep its content and lose its name.
         for change in std::mem::take(&mut self.changes) {
             if keep() {
                 carry_out(&mut self.durable_names, change);
@@ -278,10 +270,8 @@ fn failure(of: &str) -> io::Error {
     io::Error::other(format!("a simulated failure of a {of}"))
 }
 
-/// The unit that a medium writes completely or not at all.
 const SECTOR_BYTES: u64 = 512;
 
-/// The part of a write within one sector.
 #[derive(Clone, Debug)]
 struct Piece {
     at: u64,
@@ -298,11 +288,8 @@ impl Piece {
 
 #[derive(Debug, Default)]
 pub(super) struct File {
-    /// The content as the process sees it.
     content: Vec<u8>,
-    /// The content as the medium has it.
     durable: Vec<u8>,
-    /// Writes since the last sync, in order.
     pieces: Vec<Piece>,
 }
 
@@ -346,8 +333,8 @@ impl File {
         }
     }
 
-    /// Makes the writes since the last sync durable. A sector is written with its current content. So a later write to
-    /// a sector also saves a doomed write to the same sector.
+    /// Makes the writes since the last sync durable. A sector is written with its current content, so a later write to
+    /// the sector also saves a doomed one.
     pub(super) fn sync(&mut self) {
         let fresh = self.pieces.iter().filter(|piece| !piece.is_doomed);
         let sectors: BTreeSet<u64> = fresh.map(Piece::sector).collect();

@@ -1,7 +1,7 @@
 //! The records of a snapshot.
 //!
 //! A znode's path and times are encoded as the difference from the previous znode in the same chunk, because the znodes
-//! of a queue differ little. The first one is complete, so each chunk can be decoded separately.
+//! of a queue differ little. The first znode of a chunk is complete, so each chunk can be decoded separately.
 
 use super::super::codec::{Malformed, Put, Reader};
 use super::super::recovery::{Completeness, Facts};
@@ -18,11 +18,7 @@ const END: u8 = 9;
 /// The order is: facts, sessions, znodes (parents before children), end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record {
-    /// The facts that are not in the header: the timeouts, the completeness and the clean close.
-    Facts {
-        facts: Facts,
-        counts: Counts,
-    },
+    Facts { facts: Facts, counts: Counts },
     Session(SessionImage),
     Node(NodeImage),
     End(Counts),
@@ -34,7 +30,6 @@ pub(crate) struct Counts {
     pub(crate) nodes: u64,
 }
 
-/// The values of the previous znode. The next znode is encoded as a difference from them.
 #[derive(Debug, Default)]
 pub(super) struct DeltaBase {
     path: String,
@@ -115,7 +110,6 @@ pub(super) fn put_node(out: &mut Vec<u8>, node: &NodeImage, before: &mut DeltaBa
     before.set(node);
 }
 
-/// Appends the number of bytes shared with the previous path, and the rest.
 fn put_path(out: &mut Vec<u8>, path: &str, before: &mut DeltaBase) {
     let pairs = path.bytes().zip(before.path.bytes());
     let mut shared = pairs.take_while(|(one, other)| one == other).count();
@@ -125,7 +119,7 @@ fn put_path(out: &mut Vec<u8>, path: &str, before: &mut DeltaBase) {
     let rest = &path[shared..];
     out.put_varint(shared as u64);
     out.put_bytes(rest.as_bytes());
-    // Both paths are equal up to `shared`, so it is a character boundary of the previous path too.
+    // `shared` is a character boundary of the previous path too, because both paths are equal up to it.
     before.path.truncate(shared);
     before.path.push_str(rest);
 }

@@ -60,7 +60,6 @@ fn mode(of: u64) -> CreateMode {
     ][of as usize]
 }
 
-/// Returns a store after `steps` random writes, some of which are refused.
 fn grown(seed: u64, steps: usize) -> Core {
     let random = &mut Random(seed);
     let mut core = core();
@@ -113,7 +112,6 @@ fn grown(seed: u64, steps: usize) -> Core {
             }),
         };
         let session = sessions[random.below(3) as usize];
-        // A refused write changes nothing.
         let _ = core.submit(session, request, now, &mut Effects::default());
     }
     core
@@ -170,7 +168,6 @@ fn a_snapshot_brings_everything_back() {
     }
 }
 
-/// A znode is encoded relative to the previous one, but never relative to a znode in another chunk.
 #[test]
 fn a_snapshot_of_many_chunks_comes_back_and_pauses_between_them() {
     let mut core = core();
@@ -231,7 +228,6 @@ fn every_cut_and_every_changed_byte_is_noticed_and_placed() {
     assert_eq!(offset(&longer), bytes.len() as u64);
 }
 
-/// Checksums catch accidental damage, but not a fuzzer or an attacker.
 #[test]
 fn what_has_the_right_checksums_and_makes_no_sense_is_an_error() {
     let random = &mut Random(5);
@@ -260,7 +256,6 @@ fn what_has_the_right_checksums_and_makes_no_sense_is_an_error() {
     assert!(refused > 100 && taken > 100, "{refused} {taken}");
 }
 
-/// Ends all sessions and deletes all znodes, which must be possible in every loaded core.
 fn delete_everything(core: &mut Core) {
     let now = Now::default();
     let effects = &mut Effects::default();
@@ -278,7 +273,6 @@ fn delete_everything(core: &mut Core) {
     }
     let me = core.open_session(SessionId(i64::MIN), [0; 16], None, true, now);
     let Ok((me, _)) = me else { return };
-    // Fuzzed ACLs may allow nothing.
     core.add_identity(me, Identity::superuser()).unwrap();
     let mut paths: Vec<_> = core.node_images().map(|image| image.path).collect();
     while let Some(path) = paths.pop() {

@@ -21,7 +21,6 @@ fn names(disk: &SimDisk, prefix: &str) -> Vec<String> {
     names
 }
 
-/// Removes the obsolete segments, like the log.
 fn remove(disk: &SimDisk, made: &SnapshotOutcome) {
     for number in &made.obsolete {
         disk.remove(&super::super::segment::log_name(*number))
@@ -41,7 +40,6 @@ fn a_snapshot_holds_what_was_sealed_and_the_log_the_rest() {
         scribe.go_on_to(2 * round);
         let made = make(&job(&scribe)).unwrap();
         remove(&scribe.disk, &made);
-        // Only the snapshot before the previous one needed these segments.
         let expected: Vec<u64> = match round {
             1 | 2 => (0..2 * (round - 1)).collect(),
             _ => (2 * round - 4..2 * round - 2).collect(),
@@ -69,7 +67,6 @@ fn when_the_newest_snapshot_is_damaged_the_one_before_and_the_log_are_enough() {
     let newest = names(&scribe.disk, "snapshot").pop().unwrap();
     scribe.disk.flip(&newest, 300, 4);
     assert_eq!(content(&read(&scribe.disk).core), content(&scribe.core));
-    // The next snapshot is made from the undamaged one, and the damaged one is removed.
     scribe.go_on_to(8);
     let made = make(&job(&scribe)).unwrap();
     let left = names(&scribe.disk, "snapshot");
@@ -83,7 +80,7 @@ fn when_the_newest_snapshot_is_damaged_the_one_before_and_the_log_are_enough() {
 fn a_damaged_sealed_segment_gives_no_snapshot_and_the_log_stays() {
     let mut scribe = TestLog::new(SimDisk::new());
     scribe.go_on_to(3);
-    // The last case damages the last frame of a segment. Nothing behind it in this segment shows the damage.
+    // The last case damages the last frame of a segment. Nothing after this frame in the segment shows the damage.
     for (segment, at) in [(0, 100), (1, 4_000), (2, 7_900)] {
         let disk = scribe.disk.copy();
         disk.flip(&super::super::segment::log_name(segment), at, 1);
@@ -123,7 +120,6 @@ fn a_snapshot_that_is_given_up_or_fails_leaves_nothing() {
     assert_eq!(scribe.disk.list().unwrap(), before);
 }
 
-/// Faults of every kind and crashes at every moment lose no content.
 #[test]
 fn no_crash_and_no_fault_while_snapshots_are_made_loses_anything() {
     for seed in 0..40 {

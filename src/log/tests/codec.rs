@@ -51,11 +51,10 @@ fn any_bytes_are_a_value_or_an_error() {
     }
 }
 
-/// Maximum number of bytes by which the bound of an operation may exceed its encoded size, for the operation itself and
-/// for each entry of its list.
+/// Bytes by which the bound of an operation may exceed the encoded size, for the operation and for each entry of its
+/// list.
 const MAX_ROOM: usize = 50;
 
-/// Counts the operations and their list entries.
 fn parts(op: &TxnOp) -> usize {
     let entries = |acl: &Acl| acl.entries().map_or(0, <[AclEntry]>::len);
     1 + match op {
@@ -66,11 +65,10 @@ fn parts(op: &TxnOp) -> usize {
     }
 }
 
-/// A write is admitted by the bound of its size, but takes its actual size in the log.
+/// A write is admitted if the upper bound of its size fits, but takes only its actual size in the log.
 #[test]
 fn no_transaction_takes_more_than_its_bound() {
     let mut ops = ops();
-    // Operations whose bounds leave little room, because they have short texts and the longest numbers.
     ops.push(TxnOp::Create(NewNode {
         path: path("/a"),
         data: Bytes::new(),
@@ -112,7 +110,6 @@ fn no_transaction_takes_more_than_its_bound() {
         let bytes = encoded(&[Record::Txn(txn.clone())]).len();
         let (bound, room) = (txn.log_bytes(), MAX_ROOM * parts(&txn.op));
         assert!(bytes <= bound, "{bytes}, and not {bound}");
-        // If the bound were far too high, transactions that would fit would be refused.
         assert!(bound <= bytes + room, "{bytes}, and not {bound}");
     }
 }

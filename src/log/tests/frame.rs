@@ -103,7 +103,6 @@ fn zxids_out_of_order_are_refused_though_the_checksum_is_right() {
         batch.push(&one(7));
         batch.push(&one(10));
         let mut frame = batch.seal(LINK).to_vec();
-        // Byte 1 of each record is the distance of its zxid.
         let size = (frame.len() - HEAD_BYTES) / 2;
         frame[HEAD_BYTES + 1] = first - 7;
         frame[HEAD_BYTES + size + 1] = second - 7;
@@ -117,7 +116,6 @@ fn reseal(frame: &mut [u8]) {
     frame[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// A disk that asserts that no read is larger than the scanner's window.
 struct Narrow(SimDisk);
 
 struct NarrowFile(Box<dyn DiskFile>);
@@ -159,7 +157,6 @@ impl DiskFile for NarrowFile {
     }
 }
 
-/// Found by the fuzzer `recovery`: a segment of a few hundred bytes took gigabytes of memory.
 #[test]
 fn the_length_of_a_frame_allocates_no_more_than_a_truncated_file_has() {
     let header = Header {

@@ -1,4 +1,4 @@
-//! Which batches the writer gets, and when.
+//! Batches that the writer gets, and the time at which it gets them.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -11,10 +11,9 @@ use crate::model::types::Zxid;
 use super::{create, txn};
 use crate::core::NodeKind;
 
-/// Time after which a test gives up. It is far longer than any wait, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Duration of a sync that is so long that the writer never stops waiting for more requests within a test.
+/// A sync so long that the writer never stops waiting for more requests within a test.
 const FOREVER: Duration = Duration::from_secs(100_000);
 
 fn queue_without_writer() -> Arc<WriteQueue> {
@@ -24,7 +23,7 @@ fn queue_without_writer() -> Arc<WriteQueue> {
     Arc::new(queue)
 }
 
-/// Starts a writer with syncs of this duration. Returns the last zxid of each batch that it gets.
+/// Starts a writer. Returns the last zxid of each batch that it gets.
 fn start_writer(queue: &Arc<WriteQueue>, sync: Duration) -> Receiver<Zxid> {
     let queue = queue.clone();
     let (sender, handed) = channel();
@@ -38,14 +37,12 @@ fn start_writer(queue: &Arc<WriteQueue>, sync: Duration) -> Receiver<Zxid> {
     handed
 }
 
-/// Returns a queue, and the last zxid of each batch that its writer gets.
 fn queue() -> (Arc<WriteQueue>, Receiver<Zxid>) {
     let queue = queue_without_writer();
     let handed = start_writer(&queue, Duration::ZERO);
     (queue, handed)
 }
 
-/// Returns a queue whose last batch had `answered` requests, with zxids from 1 to `answered`.
 fn queue_behind(answered: i64) -> Arc<WriteQueue> {
     let queue = queue_without_writer();
     for zxid in 1..=answered {

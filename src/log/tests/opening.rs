@@ -28,13 +28,11 @@ fn opened(disk: &SimDisk) -> Result<Opened> {
     )
 }
 
-/// The log is as an old version writes it: without session terms. That version may have granted longer timeouts than it
-/// has recorded.
+/// Old versions wrote no session terms, and may have granted longer timeouts than they recorded.
 #[test]
 fn a_log_that_does_not_say_what_it_keeps_is_not_trusted_after_a_kill() {
     let disk = SimDisk::new();
     TestLog::new(disk.clone());
-    // The log of the first opening gets no more than its session terms, so the second opening must decide the same.
     for start in 1..=2 {
         let remote = opened(&disk).unwrap().remote;
         assert!(!remote.live_on && remote.owe_pause(), "start {start}");

@@ -12,7 +12,6 @@ use crate::log::segment::log_name;
 use crate::log::sim::SimDisk;
 use crate::model::error::Error;
 
-/// Continues a recovered log. New frames must be read behind the recovered ones.
 fn goes_on(disk: &SimDisk, context: &str) {
     let mut log = Writing::open(disk).unwrap_or_else(|error| panic!("{context}: {error}"));
     log.commit(&[5, 30]);

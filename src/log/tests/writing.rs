@@ -13,10 +13,8 @@ use super::txn;
 
 pub(super) const STORE: [u8; 16] = *b"a store's own id";
 
-/// Size of a segment in bytes.
 pub(super) const SIZE: u64 = 2048;
 
-/// Position of a frame in a log, and the number of transactions up to it.
 #[derive(Clone, Debug)]
 pub(super) struct LogPosition {
     pub(super) segment: u64,
@@ -28,14 +26,12 @@ pub(super) struct LogPosition {
 pub(super) struct Writing {
     pub(super) disk: SimDisk,
     file: Box<dyn DiskFile>,
-    /// Earlier segments that may not be synced.
     unsynced: Vec<Box<dyn DiskFile>>,
     header: Header,
     tail: Tail,
     facts: Facts,
     synced: u64,
     pub(super) txns: Vec<Txn>,
-    /// Number of acknowledged transactions.
     pub(super) acknowledged: usize,
     pub(super) places: Vec<LogPosition>,
 }
@@ -64,7 +60,6 @@ pub(super) fn recovered(disk: &SimDisk) -> Result<(Vec<Txn>, Recovered)> {
 }
 
 impl Writing {
-    /// Opens a log. Creates its first segment if there is none.
     pub(super) fn open(disk: &SimDisk) -> Result<Self> {
         let (txns, recovered) = recovered(disk)?;
         recovered.repair(disk)?;
@@ -89,7 +84,6 @@ impl Writing {
         })
     }
 
-    /// Writes a frame of transactions with these data sizes, without a sync.
     pub(super) fn write(&mut self, sizes: &[usize]) {
         let mut batch = Batch::default();
         batch.begin(self.facts.zxid);
@@ -102,7 +96,6 @@ impl Writing {
         self.put(batch);
     }
 
-    /// Writes a frame, without a sync.
     pub(super) fn put(&mut self, mut batch: Batch) {
         let frame_bytes = batch.frame_bytes() as u64;
         if self.tail.offset + frame_bytes > SIZE {
@@ -129,7 +122,6 @@ impl Writing {
         }
     }
 
-    /// Returns a transaction of this size that differs from all others.
     fn next(&self, size: usize) -> Txn {
         let number = self.txns.len();
         let op = TxnOp::SetData {
@@ -140,8 +132,7 @@ impl Writing {
         txn(self.facts.zxid.0 + 1 + (number % 3) as i64, op)
     }
 
-    /// Enters the next segment without syncing the previous one, so the frames in the next segment do not claim that it
-    /// is synced.
+    /// Enters the next segment without syncing the previous one.
     fn switch(&mut self) {
         let next = self.tail.segment + 1;
         if self.disk.content(&log_name(next)).is_none() {
@@ -156,7 +147,6 @@ impl Writing {
         };
     }
 
-    /// Syncs all writes and acknowledges them.
     pub(super) fn sync(&mut self) {
         self.unsynced
             .drain(..)
@@ -166,7 +156,6 @@ impl Writing {
         self.acknowledged = self.txns.len();
     }
 
-    /// Writes a mark, like an idle writer.
     pub(super) fn mark(&mut self) {
         let mut link = self.link();
         link.chain += 1;
@@ -186,7 +175,6 @@ impl Writing {
     }
 }
 
-/// Prepares a segment, from a spare if there is one.
 pub(super) fn prepare(disk: &SimDisk, number: u64) {
     let spare = spare_name(number);
     match disk.content(&spare) {
@@ -195,7 +183,6 @@ pub(super) fn prepare(disk: &SimDisk, number: u64) {
     }
 }
 
-/// Returns a file that a log has used before, with frames of every number.
 pub(super) fn used(number: u64) -> Vec<u8> {
     let disk = SimDisk::new();
     let mut log = Writing::open(&disk).unwrap();
@@ -214,7 +201,6 @@ pub(super) fn used(number: u64) -> Vec<u8> {
     disk.content(&log_name(0)).unwrap()
 }
 
-/// Returns a disk with three prepared segments, empty or used before.
 pub(super) fn fresh(is_used: bool) -> SimDisk {
     let disk = SimDisk::new();
     for number in 0..3 {
@@ -226,7 +212,6 @@ pub(super) fn fresh(is_used: bool) -> SimDisk {
     disk
 }
 
-/// Records some dozens of transactions in several frames and two segments. The third is prepared.
 pub(super) fn recorded(disk: &SimDisk) -> Writing {
     let mut log = Writing::open(disk).unwrap();
     let sizes: [&[usize]; 4] = [&[3, 0, 30], &[60], &[1; 5], &[200, 10]];

@@ -4,7 +4,6 @@ use super::*;
 
 const PATTERNS: [u8; 4] = [0x01, 0x80, 0x55, 0xff];
 
-/// Returns the frame that contains a byte.
 fn frame_at(log: &Writing, segment: u64, at: u64) -> Option<&LogPosition> {
     let mut places = log.places.iter();
     places.find(|place| place.segment == segment && (place.from..place.to).contains(&at))
@@ -49,7 +48,6 @@ fn a_flip_of_any_byte_is_refused_where_it_is_or_changes_nothing() {
         let log = recorded(&whole);
         for (segment, at) in (0..3).flat_map(|segment| (0..SIZE).map(move |at| (segment, at))) {
             let place = frame_at(&log, segment, at);
-            // One pattern is enough for unused bytes.
             let is_used = place.is_some() || at < 64;
             for bits in PATTERNS.into_iter().take(if is_used { 4 } else { 1 }) {
                 let disk = whole.copy();
@@ -113,10 +111,8 @@ fn a_segment_that_lost_its_end_is_refused() {
                 .find(|place| place.segment == segment && at < place.to)
             {
                 Some(place) if segment == 0 => {
-                    // `place` is the frame that lost its end, or the first frame after the cut.
                     assert_eq!(refused(&disk, &context), (log_name(segment), place.from));
                 }
-                // The log looks as after a crash before these frames were written.
                 Some(place) => {
                     let read = recovered(&disk).expect(&context).0.len();
                     assert!(read < place.txns, "{context}");

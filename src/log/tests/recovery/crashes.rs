@@ -31,8 +31,7 @@ fn any_subset_of_the_last_batchs_sectors_is_all_or_nothing() {
     assert!(whole > 0 && whole < 1 << sectors, "{whole}");
 }
 
-/// Not every frame is synced, as in a weaker durability class. Each crash hits a disk that still has the remains of the
-/// previous crash.
+/// Not every frame is synced. Each crash hits a disk that still has the remains of the previous one.
 #[test]
 fn crash_after_crash_loses_nothing_acknowledged_and_brings_nothing_back() {
     let (mut cuts, mut stale_frames) = (0, 0);
@@ -113,7 +112,6 @@ fn what_only_the_machines_memory_held_is_durable_before_it_is_shown() {
     let disk = fresh(false);
     let mut log = Writing::open(&disk).unwrap();
     log.write(&[10]);
-    // After a kill of the process, its writes are in the page cache, but not synced.
     let shown = Writing::open(&disk).unwrap();
     assert_eq!(shown.txns.len(), 1);
     disk.crash_keeping(|| false);
@@ -139,8 +137,7 @@ fn a_frame_that_was_cut_off_does_not_come_back_behind_what_takes_its_place() {
         found.stale_frames.iter().any(|stale| stale.is_whole),
         "{found:?}"
     );
-    // Write the same bytes as the lost frame in the same place. The old frame behind this place would follow the new
-    // frame exactly.
+    // The old frame after this position would follow the new frame exactly.
     let mut again = Writing::open(&disk).unwrap();
     again.commit(&[600]);
     assert_eq!(recovered(&disk).unwrap().0, log.txns[..2]);

@@ -44,8 +44,7 @@ fn a_missing_segment_is_named() {
     }
 }
 
-/// A snapshot is made only after the log has entered the next segment. So if that segment does not exist, it is
-/// missing.
+/// A snapshot is made only after the log has entered the next segment, so that segment must exist.
 #[test]
 fn a_missing_segment_right_after_a_snapshot_is_named() {
     let disk = fresh(false);
@@ -66,7 +65,6 @@ fn a_missing_segment_right_after_a_snapshot_is_named() {
         panic!("{refused}");
     };
     assert_eq!((file, offset), (disk.path(&log_name(1_000)), 0));
-    // The snapshot of a restored store has no frame before it and no log yet.
     recover(&after_snapshot(0), &mut |_| Ok(())).unwrap();
 }
 

@@ -106,7 +106,6 @@ fn reading_starts_where_a_snapshot_ends() {
     assert_eq!(recovered.unwrap().frames, of_second.len() as u64);
 }
 
-/// The size of a frame is limited only by the end of its segment, for the writer and for the reader.
 #[test]
 fn a_frame_may_fill_its_segment_and_not_go_beyond() {
     let log = |bytes: u64| {
@@ -126,7 +125,6 @@ fn a_frame_may_fill_its_segment_and_not_go_beyond() {
     assert_eq!((read.frames, read.tail.unwrap().offset), (1, SIZE));
     let beyond = fresh(false);
     let mut head = log(SIZE - 64).content("log-0000000000000000").unwrap();
-    // A length of nearly 4 GiB.
     head[64 + 4..64 + 8].copy_from_slice(&0xffff_ff00_u32.to_le_bytes());
     beyond.put("log-0000000000000000", head);
     assert_eq!(recovered(&beyond).unwrap().1.frames, 0);
