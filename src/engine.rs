@@ -4,8 +4,6 @@
 //! Every change takes the same path. Under the lock, [`State::apply`] makes the change in the core and hands it to the
 //! log, and [`State::collect`] delivers its events. After the lock is released, [`Wakeups::carry_out`] wakes tasks.
 
-#[cfg(feature = "simulation")]
-mod checks;
 #[cfg(any(test, feature = "server"))]
 mod connection;
 #[cfg_attr(
@@ -71,7 +69,7 @@ use self::state::{State, Wakeups};
 use crate::backend::Connector;
 use crate::core::{Core, Effects, Now};
 use crate::runtime::clock::{BootInstant, Clock, Sleep};
-use crate::runtime::random::{hex, random};
+use crate::runtime::platform::{hex, random};
 
 /// A coordination store in this program. Clones share one store. The store lives as long as any of its handles, clients
 /// or sessions.

@@ -65,7 +65,7 @@ pub use model::watch::{
 pub use runtime::clock::{BootInstant, Clock, Deadline, Sleep, TickPlace};
 pub use runtime::detached::spawn_detached;
 pub use runtime::future::BoxFuture;
-pub use runtime::wake::{wake, wake_all};
+pub use runtime::future::{wake, wake_all};
 pub use runtime::watch_channel::{WatchNotifier, WatchReceiver, WatchSender};
 #[cfg(all(feature = "server", feature = "tls"))]
 pub use server::TlsOptions;

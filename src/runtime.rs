@@ -2,7 +2,6 @@
 
 pub(crate) mod clock;
 pub(crate) mod detached;
-pub(crate) mod fork;
 pub(crate) mod future;
 pub(crate) mod histogram;
 pub(crate) mod platform;
@@ -11,10 +10,8 @@ pub(crate) mod platform;
     allow(dead_code, reason = "only clients and servers know processes")
 )]
 pub(crate) mod process;
-pub(crate) mod random;
 #[cfg(feature = "simulation")]
 pub(crate) mod simnet;
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) mod splitmix;
-pub(crate) mod wake;
 pub(crate) mod watch_channel;

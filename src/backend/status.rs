@@ -15,7 +15,7 @@ use crate::model::error::{Error, Result};
 use crate::model::protocol::PendingProof;
 use crate::model::types::{HumanDuration, SessionId, SessionState};
 use crate::runtime::clock::{BootInstant, Clock, Deadline};
-use crate::runtime::fork;
+use crate::runtime::process::is_forked;
 
 static PENDING_CLEANUPS: AtomicUsize = AtomicUsize::new(0);
 
@@ -204,14 +204,14 @@ impl SessionStatus {
     /// fork, because the session belongs to the parent.
     #[inline]
     pub fn is_alive(&self) -> bool {
-        !fork::is_forked() && !self.closing.load(Ordering::Acquire) && !self.state().is_final()
+        !is_forked() && !self.closing.load(Ordering::Acquire) && !self.state().is_final()
     }
 
     /// Returns the error that requests of an ended session get. `None` while the session has not ended.
     pub fn end(&self) -> Option<Error> {
         let session = self.id;
         match self.state() {
-            _ if fork::is_forked() => Some(Error::Forked),
+            _ if is_forked() => Some(Error::Forked),
             SessionState::Expired => Some(Error::SessionExpired { session }),
             SessionState::Closed => Some(Error::SessionClosed { session }),
             _ => None,

@@ -11,7 +11,7 @@ use crate::model::error::{Error, Result};
 use crate::model::path::ZnodePath;
 use crate::model::protocol::{Create, Reply, Request, unexpected};
 use crate::model::types::{AclEntry, CreateMode, Zxid};
-use crate::runtime::random::{hex, random};
+use crate::runtime::platform::{hex, random};
 
 pub(crate) const PATH: &str = "/lockkeeper.id";
 

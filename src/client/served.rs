@@ -39,9 +39,9 @@ use crate::model::path::ZnodePath;
 use crate::model::protocol::{Create, Reply, Request, Response, unexpected};
 use crate::model::types::CreateMode;
 use crate::runtime::clock::Clock;
-use crate::runtime::fork;
 use crate::runtime::future::BoxFuture;
 use crate::runtime::process::ProcessIdentity;
+use crate::runtime::process::is_forked;
 use crate::tls::ClientTls;
 
 #[derive(Debug)]
@@ -386,7 +386,7 @@ impl Backend for ServedSession {
 impl Drop for ServedSession {
     /// When this returns, closeSession has been written, unless the socket accepted no bytes for [`LAST_DROP_LIMIT`].
     fn drop(&mut self) {
-        if fork::is_forked() {
+        if is_forked() {
             return;
         }
         self.link.abandon();

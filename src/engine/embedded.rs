@@ -19,9 +19,9 @@ use crate::model::protocol::{Request, Response};
 use crate::model::types::{SessionId, Zxid};
 use crate::model::watch::{ArmedWatch, DeleteReason, Unwatch, WatchCell};
 use crate::runtime::clock::Clock;
-use crate::runtime::fork;
 use crate::runtime::future::BoxFuture;
-use crate::runtime::random::random;
+use crate::runtime::platform::random;
+use crate::runtime::process::is_forked;
 
 impl Connector for Store {
     fn open(&self, options: &ConnectOptions) -> BoxFuture<Result<Arc<dyn Backend>>> {
@@ -235,7 +235,7 @@ struct UnwatchHandle(Weak<Engine>);
 
 impl Unwatch for UnwatchHandle {
     fn unwatch(&self, watch: u64) {
-        let Some(engine) = self.0.upgrade().filter(|_| !fork::is_forked()) else {
+        let Some(engine) = self.0.upgrade().filter(|_| !is_forked()) else {
             return;
         };
         let watch = WatchKey::from_u64(watch);
@@ -320,7 +320,7 @@ impl LocalQueues for Embedded {
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        if self.is_local && !fork::is_forked() {
+        if self.is_local && !is_forked() {
             self.engine.close(self.session);
         }
     }

@@ -14,8 +14,8 @@ use crate::core::{Core, Journal};
 use crate::log::{self, Disk, Exclusive, Folder, Log, LogParts, RemoteSessions};
 use crate::model::error::{Error, Result};
 use crate::runtime::clock::BootInstant;
-use crate::runtime::fork;
-use crate::runtime::random::{hex, random};
+use crate::runtime::platform::{hex, random};
+use crate::runtime::process::is_forked;
 
 /// Files of an open store, and the folder's lock, which is held until everything is written.
 pub(super) struct Files {
@@ -287,7 +287,7 @@ impl Files {
     }
 
     pub(super) fn close(self) {
-        if fork::is_forked() {
+        if is_forked() {
             // The log belongs to the parent process, and the log's threads do not exist in the child.
             std::mem::forget(self);
             return;

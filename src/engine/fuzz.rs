@@ -1,5 +1,5 @@
 //! Entry point of the fuzzer `opening`. A store opens arbitrary bytes as a data directory, writes to it, and opens it
-//! again.
+//! again. Also checks of a whole store in memory, for the fuzzer `conversation`.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{Durability, Store, StoreOptions};
 use crate::backend::{Backend, ConnectOptions};
-use crate::core::NodeKind;
+use crate::core::{Journal, NodeKind};
 use crate::log::{self, Boot, Disk, SimDisk, StepWriter};
 use crate::model::acl::Acl;
 use crate::model::error::{Error, Result};
@@ -26,6 +26,21 @@ const IS_SALVAGED: u8 = 1 << 6;
 
 /// More than the longest pause after a restart, which is the longest timeout that a log can contain, plus a margin.
 const LONGEST_PAUSE: Duration = Duration::from_secs(26 * 24 * 3600);
+
+impl Store {
+    /// Keeps every transaction for [`check_replay`](Self::check_replay). Call this before the first transaction.
+    pub(crate) fn keep_transactions(&self) {
+        self.0.state.lock().core.set_journal(Journal::All);
+    }
+
+    /// Checks every count of the core, and checks that replaying the kept transactions gives the same content.
+    ///
+    /// # Panics
+    /// If a check fails.
+    pub(crate) fn check_replay(&self) {
+        self.0.state.lock().core.check_replay();
+    }
+}
 
 /// Opens bytes as a data directory, which is either a backup to restore or the segments of a log. Returns true if the
 /// bytes are such a directory.

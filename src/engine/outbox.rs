@@ -18,7 +18,7 @@ use crate::model::error::Error;
 use crate::model::protocol::{OpReply, Predecessor, ReadReply, Reply};
 use crate::model::types::Zxid;
 use crate::model::watch::WatchUpdate;
-use crate::runtime::wake::wake;
+use crate::runtime::future::wake;
 
 pub(crate) struct Outbox {
     inner: Mutex<Inner>,

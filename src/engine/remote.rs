@@ -17,7 +17,7 @@ use crate::model::error::{Error, Result};
 use crate::model::identity::Identity;
 use crate::model::types::{SessionId, Zxid};
 use crate::runtime::future::BoxFuture;
-use crate::runtime::random::random;
+use crate::runtime::platform::random;
 
 #[derive(Clone)]
 pub(crate) struct Remote {

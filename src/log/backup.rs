@@ -19,7 +19,7 @@ use crate::core::Core;
 use crate::model::error::{Error, Result};
 use crate::model::types::Zxid;
 use crate::runtime::clock::Clock;
-use crate::runtime::random::{hex, random};
+use crate::runtime::platform::{hex, random};
 
 /// Summary of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]

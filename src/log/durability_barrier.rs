@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use crate::model::error::{Error, Result};
 use crate::model::types::Zxid;
 use crate::model::watch::{WatchCell, WatchUpdate};
-use crate::runtime::wake::wake_all;
+use crate::runtime::future::wake_all;
 
 pub(crate) struct DurabilityBarrier {
     /// Transactions up to this zxid are as durable as their class requires. [`CLOSED`] once the log has failed. Changed

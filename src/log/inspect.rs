@@ -21,7 +21,7 @@ use crate::core::{Core, NodeKind};
 use crate::model::error::{Error, Result};
 use crate::model::types::{SessionId, Zxid};
 use crate::runtime::clock::Clock;
-use crate::runtime::random::hex;
+use crate::runtime::platform::hex;
 
 /// Content of a data directory. `to_string()` formats it for people.
 #[derive(Clone, Debug)]

@@ -20,7 +20,7 @@ use crate::core::Core;
 use crate::model::error::{Error, Result};
 use crate::model::types::{MAX_SESSION_TIMEOUT, Zxid};
 use crate::runtime::clock::Clock;
-use crate::runtime::random::random;
+use crate::runtime::platform::random;
 
 pub(crate) struct Opened {
     /// The writing side of the log. The first batch is already written.

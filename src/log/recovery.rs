@@ -17,7 +17,7 @@ use super::snapshot::{self, Form, Loaded};
 use crate::core::{Core, CoreOptions, Damage, Txn};
 use crate::model::error::{Error, Result};
 use crate::model::types::Zxid;
-use crate::runtime::random::random;
+use crate::runtime::platform::random;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {

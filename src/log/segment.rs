@@ -9,7 +9,7 @@ use super::disk::{Disk, DiskFile, publish};
 use super::frame::HEAD_BYTES;
 use super::header::{self, BadHeader};
 use crate::model::size::MAX_TXN_BYTES;
-use crate::runtime::random::random;
+use crate::runtime::platform::random;
 
 pub(crate) const HEADER_BYTES: u64 = header::HEADER_BYTES as u64;
 

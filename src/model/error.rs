@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::model::types::{HumanDuration, SessionId};
-use crate::runtime::fork;
+use crate::runtime::process::is_forked;
 use crate::tls::TlsError;
 
 /// The result of a request.
@@ -278,7 +278,7 @@ impl Error {
     /// Returns [`Error::Forked`] if this process was forked from a process that used this library.
     #[inline]
     pub(crate) fn if_forked() -> Result<()> {
-        match fork::is_forked() {
+        match is_forked() {
             true => Err(Self::Forked),
             false => Ok(()),
         }

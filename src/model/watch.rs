@@ -15,7 +15,7 @@ use crate::model::error::{Error, Result};
 use crate::model::path::ZnodePath;
 use crate::model::types::Zxid;
 use crate::runtime::future::BoxFuture;
-use crate::runtime::wake::wake;
+use crate::runtime::future::wake;
 
 /// Kind of change of a watched znode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -15,8 +15,9 @@ use parking_lot::{Condvar, Mutex};
 
 #[cfg(feature = "client")]
 use crate::runtime::future::select;
-use crate::runtime::wake::wake;
-use crate::runtime::{fork, platform};
+use crate::runtime::future::wake;
+use crate::runtime::platform;
+use crate::runtime::process::is_forked;
 
 pub use ticks::TickPlace;
 use ticks::Ticks;
@@ -346,7 +347,7 @@ impl Sleep {
     fn forget(&mut self) {
         // In a forked child the lock may stay locked forever, because its owner may exist only in the parent.
         if let Some((id, _)) = self.registered.take()
-            && !fork::is_forked()
+            && !is_forked()
         {
             self.clock.0.timers.lock().due.remove(&(self.moment, id));
         }

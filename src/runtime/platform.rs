@@ -33,6 +33,17 @@ compile_error!("lockkeeper-store does not know which clock of this system counts
 #[cfg(all(not(unix), feature = "server"))]
 compile_error!("the feature `server` of lockkeeper-store needs a Unix system");
 
+/// Returns bytes from the system's random source, because session passwords must not be guessable.
+pub(crate) fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).expect("the system has a source of randomness");
+    bytes
+}
+
+pub(crate) fn hex(bytes: [u8; 16]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     #[test]

@@ -13,8 +13,8 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
-use crate::runtime::fork;
-use crate::runtime::wake::wake_all;
+use crate::runtime::future::wake_all;
+use crate::runtime::process::is_forked;
 
 #[derive(Debug, Default)]
 struct Shared<T> {
@@ -151,7 +151,7 @@ impl<T> Clone for WatchReceiver<T> {
 impl<T> Drop for WatchReceiver<T> {
     fn drop(&mut self) {
         // In a forked child the lock may stay locked forever, because its owner may exist only in the parent.
-        if fork::is_forked() {
+        if is_forked() {
             return;
         }
         let former = self.shared.lock().waiting.remove(&self.number);

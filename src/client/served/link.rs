@@ -31,7 +31,7 @@ use crate::model::path::ZnodePath;
 use crate::model::protocol::{Request, Response};
 use crate::model::watch::{ArmedWatch, Unwatch, WatchCell};
 use crate::runtime::clock::{BootInstant, Clock};
-use crate::runtime::fork;
+use crate::runtime::process::is_forked;
 use crate::tls::TlsError;
 
 pub(super) struct Link {
@@ -551,7 +551,7 @@ impl Unwatch for Link {
     fn unwatch(&self, watch: u64) {
         // In a forked child, a thread of the parent may have held this mutex during the fork, and it would stay locked
         // forever.
-        if fork::is_forked() {
+        if is_forked() {
             return;
         }
         let now = self.clock.now();

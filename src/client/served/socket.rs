@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 
 pub(crate) use super::session::Dial;
 use crate::runtime::future::BoxFuture;
-use crate::runtime::random::random;
+use crate::runtime::platform::random;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {

@@ -62,7 +62,7 @@ impl Drop for Stream {
     /// Ends the connection even if other handles to the socket exist.
     fn drop(&mut self) {
         // In a forked child, the connection belongs to the parent.
-        if !crate::runtime::fork::is_forked() {
+        if !crate::runtime::process::is_forked() {
             let _ = self.socket.shutdown();
         }
     }

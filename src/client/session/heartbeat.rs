@@ -14,8 +14,8 @@ use crate::backend::{Beat, SessionStatus};
 use crate::model::path::ZnodePath;
 use crate::model::protocol::{Op, Request};
 use crate::runtime::clock::BootInstant;
-use crate::runtime::fork;
 use crate::runtime::future::select;
+use crate::runtime::process::is_forked;
 
 /// Keeps a session's lease fresh until it is dropped. See [`Session::heartbeat`].
 #[must_use = "dropping it ends the use"]
@@ -79,7 +79,7 @@ impl Drop for Heartbeat {
     fn drop(&mut self) {
         let session = self.0.as_ref().and_then(Weak::upgrade);
         // After a fork, a thread that does not exist in the child may hold the state's lock.
-        if let Some(session) = session.filter(|_| !fork::is_forked()) {
+        if let Some(session) = session.filter(|_| !is_forked()) {
             session.end_use();
         }
     }

@@ -21,7 +21,7 @@ use crate::model::protocol::{
 };
 use crate::model::types::{CreateMode, Stat, Zxid};
 use crate::model::watch::{DeleteReason, PersistentWatcher, WatchMode, Watcher};
-use crate::runtime::fork;
+use crate::runtime::process::is_forked;
 
 impl Session {
     /// Creates a znode with the session's access control list. Returns its path, including the sequence number, and its
@@ -405,7 +405,7 @@ impl Session {
 
     #[inline]
     fn local(&self) -> Option<&dyn LocalQueues> {
-        match fork::is_forked() {
+        match is_forked() {
             true => None,
             false => self.0.backend.local(),
         }

@@ -7,7 +7,7 @@ use super::*;
 use crate::log::recovery::bare_core;
 use crate::model::error::Error;
 use crate::model::path::ZnodePath;
-use crate::runtime::random::hex;
+use crate::runtime::platform::hex;
 
 fn written() -> (TempFolder, TestLog<Folder>) {
     let folder = TempFolder::new();

@@ -11,8 +11,9 @@ use std::time::Duration;
 use slab::Slab;
 
 use super::{BootInstant, Clock};
-use crate::runtime::wake::wake;
-use crate::runtime::{detached, fork};
+use crate::runtime::detached;
+use crate::runtime::future::wake;
+use crate::runtime::process::is_forked;
 
 /// Longest time until the next tick. A clock without waiters does not tick.
 const TICK: Duration = Duration::from_millis(250);
@@ -71,7 +72,7 @@ impl Clock {
 
     fn leave_ticks(&self, place: Place) {
         // In a forked child the lock may stay locked forever, because its owner may exist only in the parent.
-        if fork::is_forked() {
+        if is_forked() {
             return;
         }
         let mut ticks = self.0.ticks.lock();

@@ -15,7 +15,7 @@ use crate::model::error::{Error, Result};
 use crate::model::protocol::{Reply, SharedReply};
 use crate::model::types::SessionState;
 use crate::model::watch::{WatchCell, WatchUpdate, WatchedEvent};
-use crate::runtime::wake::wake;
+use crate::runtime::future::wake;
 
 #[derive(Default)]
 pub(super) struct DeliveryQueue {

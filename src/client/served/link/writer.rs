@@ -11,7 +11,7 @@ use crate::client::served::session::KEPT_BYTES;
 use crate::client::served::socket::Socket;
 use crate::model::types::HumanDuration;
 use crate::runtime::clock::BootInstant;
-use crate::runtime::fork;
+use crate::runtime::process::is_forked;
 
 /// State of the unwritten bytes, for a flush.
 enum Unwritten {
@@ -28,7 +28,7 @@ impl Link {
     /// Blocks until all submitted requests have been written, for at most `limit`. See
     /// [`Backend::flush`](crate::backend::Backend::flush).
     pub(in super::super) fn flush(self: &Arc<Self>, limit: Duration) -> Flushed {
-        if fork::is_forked() {
+        if is_forked() {
             return Flushed::Skipped;
         }
         let deadline = std::time::Instant::now() + limit;
