@@ -49,33 +49,32 @@ pub trait Backend: Send + Sync + fmt::Debug + 'static {
     /// Returns the session's status.
     fn status(&self) -> &Arc<SessionStatus>;
 
-    /// Returns the id of the store. `None` if the store has no id and the client may not create one.
+    /// Returns the id of the store, or `None` if the store has no id and the client may not create one.
     fn store_id(&self) -> Option<&str>;
 
-    /// Returns the queues of a store in this process. `None` for any other store, whose queues can be reached only with
-    /// requests.
+    /// Returns the queues of a store in this process, or `None` for any other store.
     fn local(&self) -> Option<&dyn LocalQueues> {
         None
     }
 
-    /// Returns the number of bytes that a chroot adds to each path on the wire. These bytes count towards the size of a
-    /// request, so a wrapper must return the number of the backend that it wraps.
+    /// Returns the number of bytes that a chroot adds to each path on the wire. They count towards the size of a
+    /// request. A wrapper must return the number of the backend that it wraps.
     fn prefix_bytes(&self) -> usize {
         0
     }
 
     /// Blocks until everything submitted so far has been written to the connection, for at most `limit`.
     ///
-    /// Called when values are dropped, on any thread. It returns without waiting where a wait is useless: for a store
-    /// of this process, on the thread that writes, and after an earlier call has timed out, until the writing thread
-    /// has made progress again.
+    /// Called when values are dropped, on any thread. The method returns immediately if waiting is useless, for example
+    /// for a store of this process or on the thread that writes. After a call has timed out, later calls return
+    /// immediately until the writing thread has made progress.
     fn flush(&self, limit: Duration) -> Flushed {
         let _ = limit;
         Flushed::Skipped
     }
 
-    /// Prepares the calling thread to block until replies arrive. If the calling thread may be the one that reads the
-    /// replies, another thread takes over the reading.
+    /// Prepares the calling thread to block until replies arrive. If this thread may be the reader of the replies,
+    /// another thread takes over the reading.
     fn read_elsewhere(&self) {}
 }
 
@@ -88,7 +87,7 @@ pub trait LocalQueues {
     /// sent instead.
     fn leave(&self, entry: EntryKey, reason: DeleteReason) -> bool;
 
-    /// Disarms the watch of an entry that waits for its turn.
+    /// Disarms the watch of a waiting entry.
     fn cancel_watch(&self, turn: &PredecessorWatch);
 
     /// Returns true if an entry exists. A result of false may be wrong. Send [`Request::Exists`] to be certain.
@@ -109,16 +108,14 @@ pub enum Flushed {
     TimedOut,
 }
 
-/// Timeout that a session requests from a server unless [`ConnectOptions::session_timeout`] sets another timeout.
 #[cfg(feature = "client")]
 pub(crate) const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Longest time that a drop waits until its requests are written. It is short because the wait blocks a thread of the
-/// caller's executor, and because the writing thread normally writes immediately.
+/// Longest time that a drop waits until its requests are written. Short, because the wait blocks a thread of the
+/// caller's executor.
 pub(crate) const FLUSH_LIMIT: Duration = Duration::from_millis(5);
 
-/// Longest time that the drop of the last client waits for clean-ups. It then waits equally long for the end of its
-/// session. Together with a [`FLUSH_LIMIT`] for each wait, the drop takes at most a tenth of a second.
+/// Longest time that the drop of the last client waits for clean-ups, and then again for the end of its session.
 pub(crate) const LAST_DROP_LIMIT: Duration = Duration::from_millis(45);
 
 /// A store that can open sessions.
@@ -132,7 +129,7 @@ pub trait Connector: Send + Sync + fmt::Debug + 'static {
     /// Ends a session as the store does when its timeout has passed.
     #[cfg(feature = "test-util")]
     fn expire(&self, backend: &Arc<dyn Backend>) -> BoxFuture<Result<()>> {
-        // The method has a default body, because enabling a feature must not break other implementations of the trait.
+        // A default body, because enabling a feature must not break other implementations of the trait.
         let _ = backend;
         let what = "ending a session for a test";
         Box::pin(std::future::ready(Err(Error::Unimplemented { what })))

@@ -1,6 +1,6 @@
-//! The coordination store of Lockkeeper. It offers znodes, sessions and watches with ZooKeeper's rules. The store is
-//! embedded in the program, or is a Lockkeeper server or a ZooKeeper ensemble. The recipes, such as the mutex, are in
-//! the package `lockkeeper`, which re-exports the parts of this package that its users need.
+//! The coordination store of Lockkeeper: znodes, sessions and watches with ZooKeeper's rules. The store is embedded in
+//! the program, or is a Lockkeeper server or a ZooKeeper ensemble. The recipes, such as the mutex, are in the package
+//! `lockkeeper`, which re-exports the parts of this package that its users need.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -81,8 +81,7 @@ pub use tls::{ClientTls, TlsError};
 /// Tools for data directories of [`Store::file`]: backup, restore, inspection and salvage. The command `lockkeeper`
 /// (package `lockkeeper-cli`) offers the same tools.
 ///
-/// In the repository, `docs/durability.md` describes the file formats and the guarantees for each kind of stop.
-/// `docs/operations.md` describes the procedures.
+/// In the repository, `docs/durability.md` describes the file formats, and `docs/operations.md` the procedures.
 pub mod disk {
     pub use crate::log::backup::{Summary, backup, backup_to, restore};
     pub use crate::log::inspect::{

@@ -1,8 +1,7 @@
-//! [`Guard`]: a held lock, the core of all guards.
+//! [`Guard`]: a held lock.
 //!
-//! A guard owns one znode of one session. The lock counts as held while the lease of its grant is valid and we do not
-//! know that the znode was deleted. A lost guard stays lost (invariant 6). [`GuardSet`] holds several guards as one,
-//! and [`LockGuard`](crate::LockGuard) is the interface of all guards.
+//! A guard owns one znode of one session. The lock counts as held while the guard's lease is valid and no deletion of
+//! the znode is known. A lost guard stays lost (invariant 6).
 
 mod monitor;
 mod parts;
@@ -38,18 +37,16 @@ use release::{all_confirmed, drop_all, send_all};
 use monitor::{Monitor, WatchScope, loss, reason_of};
 use self_node::SelfNode;
 
-/// The guard of a lock. The lock is held until the guard is released, dropped or lost.
+/// A held lock. Dropping the guard releases the lock. [`release`](Self::release) also waits until the store has
+/// confirmed the release.
 ///
-/// Dropping it releases the lock. [`release`](Self::release) also waits until the store has confirmed that.
+/// If the store is in another process, the drop waits until the release has been written to the connection, because the
+/// process may exit right afterwards. The drop waits for at most 5 ms, and not at all while the connection is lost. If
+/// a guard is never dropped (`std::process::exit`, a static variable, SIGKILL), the lock is released after the session
+/// timeout.
 ///
-/// If the store is in another process, the drop sends the release and returns once it has been written to the
-/// connection, so that the process cannot exit first. It waits for at most 5 ms, and not at all while the connection is
-/// lost. If a guard is never dropped (`std::process::exit`, a static variable, SIGKILL), the lock is released after the
-/// session timeout.
-///
-/// A guard is lost together with its session. [`is_held`](Self::is_held) is only advice, because frozen clocks, trouble
-/// of an ensemble's leader and forced removal can make it wrong. For safety the resource must check the
-/// [`fencing_token`](Self::fencing_token).
+/// [`is_held`](Self::is_held) is only advice, because a frozen clock, a faulty ensemble leader or a forced removal can
+/// make the result wrong. For safety the resource must check the [`fencing_token`](Self::fencing_token).
 #[must_use = "dropping a guard releases the lock"]
 pub struct Guard(Box<GuardState>);
 
@@ -58,7 +55,6 @@ struct GuardState {
     session: Session,
     held: Grant,
     kind: Kind,
-    /// The holder's metadata, as written or about to be written.
     data: Mutex<EntryData>,
     own: OnceLock<Box<SelfNode>>,
     lost: OnceLock<LostReason>,
@@ -92,11 +88,11 @@ impl Guard {
         self.0.held.token
     }
 
-    /// Returns the deadline until which no other client can hold the lock, assuming that clocks and the server work
-    /// correctly. The deadline moves forward while the session lives. Returns `None` if the session has no timeout. The
-    /// lock is then held until the guard is released, the client is closed or the entry is removed.
+    /// Returns the deadline until which no other client can hold the lock, if clocks and the server work correctly. The
+    /// deadline moves forward while the session lives. It does not reflect a forced removal.
     ///
-    /// This is the session's deadline, which does not reflect a forced removal. See [`is_held`](Self::is_held).
+    /// Returns `None` if the session has no timeout. The lock is then held until the guard is released, the client is
+    /// closed or the entry is removed.
     pub fn held_until(&self) -> Option<Deadline> {
         self.0.session.held_until()
     }
@@ -112,9 +108,7 @@ impl Guard {
     ///
     /// - Embedded store: immediately, unless the session was opened with a timeout.
     /// - Any other store: when the event arrives. The guard starts to watch its znode at the first call of this method,
-    ///   or about a third of the session timeout after the grant, whichever is earlier. If the entry was removed before
-    ///   the watch starts, the guard notices one round trip after the start. A hold that ends before the watch starts
-    ///   costs no request.
+    ///   or about a third of the session timeout after the grant, whichever is earlier.
     ///
     /// While the client is disconnected, the result depends only on [`held_until`](Self::held_until).
     pub fn is_held(&self) -> bool {
@@ -130,7 +124,6 @@ impl Guard {
         }
     }
 
-    /// Checks that the znode exists, if the store answers immediately.
     fn stands(&self) -> bool {
         if let Some(entry) = self.0.held.node.key()
             && self.0.session.has_entry(entry)
@@ -149,7 +142,6 @@ impl Guard {
                 }
                 false
             }
-            // No permission to read it, the session has ended, or there is no answer yet.
             _ => self.reason().is_none(),
         }
     }
@@ -158,7 +150,6 @@ impl Guard {
         stat.is_some_and(|stat| stat.ephemeral_owner == self.0.session.id())
     }
 
-    /// Returns the first reason that became known, so that all callers see the same.
     pub(crate) fn reason(&self) -> Option<LostReason> {
         if let Some(reason) = self.0.lost.get() {
             return Some(*reason);
@@ -190,9 +181,9 @@ impl Guard {
         self.note(reason)
     }
 
-    /// Waits until another client requests the lock (see [`Revoker`](crate::Revoker)), and returns the request. Returns
-    /// immediately if a request has already arrived. Each request is returned once, to one caller. If several arrived
-    /// before this call, only the last is returned.
+    /// Waits until another client requests the lock (see [`Revoker`](crate::Revoker)), and returns the request. Each
+    /// request is returned to one caller only. If several requests arrived before this call, returns the last one
+    /// immediately.
     ///
     /// The holder decides whether to release the lock or to continue.
     ///
@@ -213,7 +204,7 @@ impl Guard {
             look,
             None,
         );
-        // This future registers no waker, because `loss` is polled first and fills the listener.
+        // The future `loss` is polled first and fills the listener, so this future registers no waker.
         let request = poll_fn(|_| match listener.take() {
             Some(request) => Poll::Ready(request),
             None => Poll::Pending,
@@ -227,7 +218,7 @@ impl Guard {
     /// Runs a future while the lock is held.
     ///
     /// If the lock is lost first, returns the [`LostReason`] and drops the future. Tasks that the future spawned and
-    /// requests that it sent continue. Only the fencing token stops them.
+    /// requests that it sent continue, so the resource must also check the fencing token.
     pub async fn protect<F: Future>(&self, future: F) -> Result<F::Output, LostReason> {
         match select(self.lost(), future).await {
             Either::Left(reason) => Err(reason),
@@ -252,9 +243,9 @@ impl Guard {
 
     /// Releases the lock and waits until the store has confirmed it.
     ///
-    /// The call itself sends the release, so dropping the future does not stop it. If the store refuses it for a
-    /// temporary reason (a limit, a full disk), it is retried until it succeeds or the session has ended, in the
-    /// background if the future was dropped.
+    /// The call itself sends the release, so dropping the future does not stop the release. If the store refuses the
+    /// release for a temporary reason (a limit, a full disk), the client retries until the release succeeds or the
+    /// session has ended, in the background if necessary.
     ///
     /// # Errors
     /// [`LockError::Lost`] if the lock had been lost before. Another client may have held it while this guard's work
@@ -264,11 +255,12 @@ impl Guard {
     }
 
     fn note(&self, reason: LostReason) -> LostReason {
-        // The monitor's cell is shared with views of this guard, so its first reason counts.
+        // Views of this guard read the monitor's cell, so the first reason that was stored there counts.
         let reason = match &self.0.monitor {
             Some(monitor) => {
                 if reason != LostReason::Released {
-                    // Wake the monitor to report the loss. Otherwise it would look for a removal only much later.
+                    // Wake the monitor to report the loss. Otherwise the monitor would start to look for a removal only
+                    // much later.
                     monitor.watch_removal();
                 }
                 *monitor.lost().get_or_init(|| reason)
@@ -289,8 +281,8 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if !*self.0.released.get_mut() && self.send_release().is_under_way() {
-            // The process may exit right after this, so the delete must be written to the connection first (invariant
-            // 7).
+            // The process may exit right after this drop, so the delete must be written to the connection first
+            // (invariant 7).
             self.0.session.flush();
         }
     }

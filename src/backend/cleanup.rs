@@ -1,5 +1,4 @@
-//! [`Cleanup`]: pauses between the attempts of background work that must be completed after its caller is gone, and the
-//! count of such work.
+//! [`Cleanup`]: background work that must be completed after its caller is gone, with pauses between the attempts.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -15,17 +14,16 @@ use crate::model::error::{Error, Result};
 use crate::model::path::ZnodePath;
 use crate::model::types::HumanDuration;
 
-/// Pause before a refused step is repeated for the first time. Each later pause is twice as long as the previous one.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// A clean-up in progress. It deletes a znode that must not stay behind, or first searches for such a znode.
-/// [`SessionStatus::pending_cleanups`] counts a clean-up until it is dropped.
+/// A clean-up in progress, which deletes a znode that must not stay behind. [`SessionStatus::pending_cleanups`] counts
+/// the clean-up until it is dropped.
 ///
 /// A failed step is repeated until the session has ended, the znode is gone, or a permission is missing. Other refusals
-/// (a limit, a full disk, a server under load) may be temporary. We do not give up on them, because a znode that stays
-/// in a living session blocks its lock. The first refusal is logged as a warning, and further refusals at level debug.
+/// (a limit, a full disk, a server under load) may be temporary, and a znode that stays in a living session blocks its
+/// lock. Only the first refusal is logged as a warning.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -54,7 +52,6 @@ pub struct Cleanup {
 }
 
 impl Cleanup {
-    /// Starts a clean-up, and counts it as pending in `status`.
     pub(crate) fn of(status: &Arc<SessionStatus>, path: &ZnodePath) -> Self {
         // Count the clean-up before its first request, because the drop of the last client waits until the count is 0.
         status.begin_cleanup();
@@ -73,14 +70,14 @@ impl Cleanup {
 
     /// Returns true if the step can be repeated immediately, because the last reply was lost with its connection and
     /// the next request will wait for the reconnection. After a second loss on the same connection the caller must
-    /// pause. Otherwise, if a connection loses replies without breaking, we would send requests in a busy loop.
+    /// pause, to avoid a busy loop.
     pub(crate) fn waits_for_connection(&mut self, error: &Error) -> bool {
         let connection = Some(self.status.connection());
         *error == Error::ConnectionLoss
             && std::mem::replace(&mut self.lost_on, connection) != connection
     }
 
-    /// Pauses after a refusal. Each pause is twice as long as the previous one, up to 5 s.
+    /// Pauses after a refusal.
     ///
     /// # Errors
     /// Returns `error` if repeating the step cannot help.
@@ -100,8 +97,8 @@ impl Cleanup {
         self.pause = (2 * pause).min(LONGEST_PAUSE);
         let mut states = self.status.states();
         let mut sleep = self.status.clock().sleep(pause);
-        // A change of the session's state ends the pause early. After a reconnection, another server may accept the
-        // step. After the end of the session, nothing is left to do.
+        // A change of the session's state ends the pause early, because another server may accept the step after a
+        // reconnection.
         poll_fn(|context| {
             let changed = Pin::new(&mut states).poll_next(context).is_ready();
             match changed || Pin::new(&mut sleep).poll(context).is_ready() {
@@ -114,8 +111,8 @@ impl Cleanup {
     }
 }
 
-/// Returns true if the same step may succeed later. If the znode is missing or the session has ended, the clean-up is
-/// complete. A missing permission does not return by waiting. But a user whose login was refused may be added again.
+/// Returns true if the same step may succeed later. Waiting does not restore a missing permission, but a user whose
+/// login was refused may be added again.
 fn is_passing(error: &Error) -> bool {
     match error {
         Error::AuthFailed => true,

@@ -15,7 +15,7 @@ use crate::tls::ClientTls;
 /// A [`Connector`](crate::Connector) reads the options with the methods that start with `get_`.
 ///
 /// The setters do not check their arguments. Connecting fails with [`Error::BadArguments`] if an option is out of
-/// bounds. Secrets are passed as options and never as part of a URL. The `Debug` output leaves them out.
+/// bounds. The `Debug` output leaves out secrets.
 ///
 /// ```
 /// use std::time::Duration;
@@ -60,34 +60,34 @@ impl Default for ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// Returns the defaults: a session timeout of 15 s (none in a store of this process), 10 s to connect, no
-    /// credentials, open access control lists, no TLS, and no creation of a missing chroot.
+    /// Returns the default options.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets how long the store waits for a sign of life from the client before it ends the session. Ending the session
-    /// deletes its locks and other ephemeral znodes. With a short timeout, a dead client's locks become free soon. With
-    /// a long timeout, the session survives longer pauses of the process and longer network outages.
+    /// Sets the time without a sign of life from the client after which the store ends the session. This deletes the
+    /// session's locks and other ephemeral znodes. With a short timeout, a dead client's locks become free soon. With a
+    /// long timeout, the session survives longer pauses of the process and longer network outages.
     ///
     /// The default is 15 s. A store of this process (`memory:`, `file:`) has no timeout by default, so a session ends
     /// only when its client ends it.
     ///
     /// The store replaces a timeout outside its bounds with the nearest allowed one. The bounds are 4 s to 40 s by
     /// default, and 2 to 20 ticks for ZooKeeper. [`SessionStatus::timeout`](crate::SessionStatus::timeout) returns the
-    /// result, in whole milliseconds. Connecting fails with [`Error::BadArguments`] if the timeout is below 1 ms or
-    /// above 2,147,483,647 ms (24.8 days).
+    /// result. Connecting fails with [`Error::BadArguments`] if the timeout is below 1 ms or above 2,147,483,647 ms
+    /// (24.8 days).
     #[must_use]
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = Some(timeout);
         self
     }
 
-    /// Sets how long the client tries to connect before it gives up with [`Error::ConnectFailed`] (10 s by default).
-    /// This applies to the first session, and again to each replacement of a lost session. The client retries servers
-    /// that refuse the connection or do not answer every 100 ms. If a server accepted the connection but stayed silent
-    /// until the end, the client then spends up to 4 s more to find out which other protocol the server speaks. Closing
-    /// a session also waits at most this long for the server's answer.
+    /// Sets the time for which the client tries to connect before it fails with [`Error::ConnectFailed`] (10 s by
+    /// default). The time applies to the first session, and again to each replacement of a lost session. Closing a
+    /// session also waits at most this long for the server's answer.
+    ///
+    /// If a server accepted the connection but stayed silent until the end, the client spends up to 4 s more to find
+    /// out which other protocol the server speaks.
     ///
     /// The bounds are the same as for [`session_timeout`](Self::session_timeout). A store of this process ignores this
     /// timeout.
@@ -98,7 +98,6 @@ impl ConnectOptions {
     }
 
     /// Adds an identity that each session proves to the store. For the scheme `digest`, the secret is `user:password`.
-    /// Access control lists can name the identity, and a server may require one.
     ///
     /// Connecting fails with [`Error::AuthFailed`] if the store refuses the proof or does not know the scheme. A store
     /// of this process knows only the scheme `digest`. It accepts any password, because it has no list of users.
@@ -112,8 +111,8 @@ impl ConnectOptions {
     /// everything to every client. Existing znodes keep their lists.
     ///
     /// All clients of a lock need the permissions to read, create and delete below the lock's path. A list with the
-    /// scheme `auth` stands for the session's identities, so it needs [`auth`](Self::auth). If the session has no
-    /// identity, the store refuses each create with [`Error::InvalidAcl`].
+    /// scheme `auth` stands for the session's identities. If the session has no identity (see [`auth`](Self::auth)),
+    /// the store refuses each create with [`Error::InvalidAcl`].
     #[must_use]
     pub fn acl(mut self, acl: Acl) -> Self {
         self.acl = acl;
@@ -134,8 +133,8 @@ impl ConnectOptions {
     /// server. A store of this process ignores this option.
     ///
     /// Connecting fails with [`Error::Tls`] if a certificate or key cannot be used. It also fails with this error if
-    /// the URL has only one server, and that server does not speak TLS, refuses the client's certificate, or presents
-    /// an untrusted certificate. In a build without the feature `tls`, it fails with [`Error::Target`].
+    /// the URL's only server does not speak TLS, refuses the client's certificate, or presents an untrusted
+    /// certificate. In a build without the feature `tls`, connecting fails with [`Error::Target`].
     #[must_use]
     pub fn tls(mut self, tls: ClientTls) -> Self {
         self.tls = Some(tls);
@@ -143,41 +142,34 @@ impl ConnectOptions {
     }
 
     /// Sets whether a session over a Unix socket (`lockkeeper+unix://`) ends immediately when the process that opened
-    /// it exits, for whatever reason. The default is true, so a killed process's locks are free within a millisecond.
-    /// If false, the locks become free only after the session's timeout. Pass false in a process that hands its session
-    /// to another process. The URL parameter `?end_with_process=false` has the same effect.
+    /// it exits. The default is true, so a killed process's locks are free within a millisecond. Pass false in a
+    /// process that hands its session to another process. The URL parameter `?end_with_process=false` has the same
+    /// effect.
     ///
     /// The exit of a child process, a closed connection, a stopped process (`SIGSTOP`) and an exec do not end the
-    /// session. The server watches the process only on Linux, and only if it is in the server's pid namespace, is
-    /// connected directly, and is visible to the server in /proc. Otherwise the session ends after its timeout.
+    /// session. The server watches the process only on Linux, and only if the process is in the server's pid namespace,
+    /// is connected directly, and is visible to the server in /proc. Otherwise the session ends after its timeout.
     #[must_use]
     pub fn end_with_process(mut self, end: bool) -> Self {
         self.end_with_process = end;
         self
     }
 
-    /// Sets the tick (`tickTime`) of a ZooKeeper ensemble. The default is 2 s, like ZooKeeper's. The tick has no effect
-    /// on sessions at a single server.
-    ///
-    /// A follower reports to the leader twice per tick which sessions are alive. So after the answer to a write, we
-    /// wait one tick, or a quarter of the session's timeout if that is shorter, before we assume that the leader knows
-    /// of the session's contact with its follower ([`SessionStatus::held_until`]).
+    /// Sets the tick (`tickTime`) of a ZooKeeper ensemble (2 s by default, like ZooKeeper's). The tick has no effect on
+    /// sessions at a single server.
     ///
     /// Set the tick to the servers' value. If it is shorter, a session may believe that it holds locks that it has
     /// lost. If it is longer, the first lock after an idle time is granted later. The bounds are the same as for
     /// [`session_timeout`](Self::session_timeout).
-    ///
-    /// [`SessionStatus::held_until`]: crate::SessionStatus::held_until
     #[must_use]
     pub fn ensemble_tick(mut self, tick: Duration) -> Self {
         self.ensemble_tick = tick;
         self
     }
 
-    /// Adds a pattern of contenders' names. A queue needs one if it is shared with a client library whose names the
-    /// recipes do not know. An ephemeral child is a contender if its name ends in `before_number` followed by a
-    /// sequence number. The empty pattern matches every name that ends in a sequence number. The method can be called
-    /// several times.
+    /// Adds a pattern of contenders' names, for a queue that is shared with a client library whose names the recipes do
+    /// not know. An ephemeral child is a contender if its name ends in `before_number` followed by a sequence number.
+    /// The empty pattern matches every name that ends in a sequence number.
     ///
     /// The names that this library, Curator, kazoo, go-zookeeper and ZooKeeper's own lock use are built in. All clients
     /// of a queue need the same patterns. A client that does not recognize a contender may acquire the lock while that
@@ -226,10 +218,6 @@ impl ConnectOptions {
         self.ensemble_tick
     }
 
-    /// Checks the durations and the entry patterns.
-    ///
-    /// # Errors
-    /// [`Error::BadArguments`] for the first duration that is out of bounds, or the first pattern that is not allowed.
     pub(crate) fn check(&self) -> Result<()> {
         let session = self
             .session_timeout
@@ -264,8 +252,8 @@ impl ConnectOptions {
     }
 }
 
-/// Shortest timeout that can be sent. ZooKeeper's protocol has timeouts in whole milliseconds, so a shorter one would
-/// be sent as 0, and a server reads 0 as a request for its own minimum.
+/// ZooKeeper's protocol has timeouts in whole milliseconds. A shorter timeout would be sent as 0, and a server reads 0
+/// as a request for its own minimum.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 
 impl fmt::Debug for ConnectOptions {

@@ -9,21 +9,17 @@ use futures_core::Stream;
 use crate::model::types::SessionState;
 use crate::runtime::watch_channel::{WatchReceiver, WatchSender};
 
-/// The sending side, with the state of a session. The session's backend writes the state.
 #[derive(Debug)]
 pub(super) struct States(WatchSender<Latest>);
 
 #[derive(Debug)]
 struct Latest {
     state: SessionState,
-    /// Number of changes of the state.
     changes: u64,
-    /// Number of connections so far, including the first.
     connections: u64,
 }
 
 impl States {
-    /// Creates the state of a session that has just connected.
     pub(super) fn connected() -> Self {
         Self(WatchSender::new(Latest {
             state: SessionState::Connected,
@@ -36,10 +32,10 @@ impl States {
         self.0.read(|latest| latest.connections)
     }
 
-    /// Sets the state, calls `publish`, and wakes the readers. A final state is never overwritten.
+    /// Does nothing if the current state is final or the same.
     pub(super) fn set(&self, state: SessionState, publish: impl FnOnce()) {
-        // `publish` runs under the channel's lock, before any reader is woken. So concurrent writers set and publish
-        // states in the same order, and a woken reader finds the published state.
+        // `publish` runs under the channel's lock, before any reader is woken. So concurrent writers publish states in
+        // order, and a woken reader finds the published state.
         self.0.modify_if(|latest| {
             if latest.state.is_final() || latest.state == state {
                 return None;
@@ -68,7 +64,6 @@ impl States {
 /// A slow reader misses states that were overwritten, but never the latest state. The stream ends after a final state.
 pub struct StateStream {
     receiver: WatchReceiver<Latest>,
-    /// Number of changes that this stream has returned or skipped.
     seen: u64,
     done: bool,
 }

@@ -41,19 +41,17 @@ pub struct SessionStatus {
     closing: AtomicBool,
     states: States,
     cleanups: Mutex<usize>,
-    /// Notified when the session's last clean-up has ended.
     cleaned_up: Condvar,
 }
 
-/// ZooKeeper's default tick (`tickTime`).
 pub(crate) const DEFAULT_TICK: Duration = Duration::from_secs(2);
 
 impl SessionStatus {
     /// Returns the status of a session that was just opened by a request sent at `sent`.
     ///
     /// `timeout` is `None` if the store never expires the session. `quorum_only` is true for an ensemble, whose
-    /// followers answer reads without asking the leader. The ensemble's tick is assumed to be ZooKeeper's default of
-    /// 2 s (see [`with_tick`](Self::with_tick)).
+    /// followers answer reads without asking the leader. The ensemble's tick is ZooKeeper's default of 2 s unless
+    /// [`with_tick`](Self::with_tick) sets another one.
     pub fn new(
         id: SessionId,
         clock: Clock,
@@ -61,7 +59,6 @@ impl SessionStatus {
         quorum_only: bool,
         sent: BootInstant,
     ) -> Self {
-        // A tick is needed only in an ensemble, so `Some` also records that `quorum_only` is true.
         let tick = quorum_only.then_some(DEFAULT_TICK);
         Self {
             id,
@@ -106,7 +103,6 @@ impl SessionStatus {
         self.lease.as_ref().map(|lease| lease.lock().timeout())
     }
 
-    /// Returns true if the store may expire the session.
     #[inline]
     pub(crate) fn has_timeout(&self) -> bool {
         self.lease.is_some()
@@ -118,7 +114,6 @@ impl SessionStatus {
         self.tick().is_some()
     }
 
-    /// Records that the store is a single server. Every answer of a single server proves that the session is alive.
     #[cfg(feature = "client")]
     pub(crate) fn set_single_server(&self) {
         if let Some(lease) = &self.lease {
@@ -159,8 +154,8 @@ impl SessionStatus {
         let mut is_new = false;
         self.states.set(state, || {
             is_new = true;
-            // This must happen before the state becomes visible. A request whose sender has seen `Suspended` belongs to
-            // the next connection, and must not prove writes of this connection.
+            // Do this before the state becomes visible. A request whose sender has seen `Suspended` belongs to the next
+            // connection, and must not prove writes of this connection.
             if state == SessionState::Suspended
                 && let Some(lease) = &self.lease
             {
@@ -193,9 +188,8 @@ impl SessionStatus {
         }
     }
 
-    /// Marks the session as being closed from this side. The session holds nothing from now on, even if the store has
-    /// not yet carried out the close, because the next holder may be granted a lock before we see the answer to the
-    /// close.
+    /// Marks the session as being closed from this side. The session holds nothing from now on, because the next holder
+    /// may be granted a lock before we see the answer to the close.
     pub(crate) fn set_closing(&self) {
         self.closing.store(true, Ordering::Release);
     }
@@ -223,17 +217,16 @@ impl SessionStatus {
         Some(lease.lock().sending(self.clock.now()))
     }
 
-    /// Records an answer of the store. `is_commit` is true if the answer shows that a write was committed.
+    /// `is_commit` is true if the answer shows that a write was committed.
     pub(crate) fn answered(&self, request: PendingProof, is_commit: bool) {
         let Some(lease) = &self.lease else { return };
         let renewed = lease.lock().answered(request, is_commit, self.clock.now());
-        // We wake tasks without the lease's lock, because wakers are user code.
+        // Wake tasks without the lease's lock, because wakers are user code.
         if renewed {
             self.renewed.notify_waiters();
         }
     }
 
-    /// Records that the session was alive when the store handled a request sent at `sent` or later.
     #[cfg(feature = "client")]
     pub(crate) fn prove(&self, sent: BootInstant) {
         let Some(lease) = &self.lease else { return };
@@ -242,8 +235,8 @@ impl SessionStatus {
         }
     }
 
-    /// Records that the next connection may renegotiate the timeout. The lease is not extended until
-    /// [`set_timeout`](Self::set_timeout) sets the new timeout.
+    /// Records that the next connection may renegotiate the timeout. The lease is not extended until the new timeout is
+    /// known.
     #[cfg(feature = "client")]
     pub(crate) fn unsettle_timeout(&self) {
         if let Some(lease) = &self.lease {
@@ -255,8 +248,7 @@ impl SessionStatus {
     pub(crate) fn set_timeout(&self, timeout: Duration) {
         let Some(lease) = &self.lease else { return };
         lease.lock().settle(timeout, self.clock.now());
-        // Wake all three groups whether the timeout is shorter or longer. Guards compute the end of the lease again,
-        // tasks that wait for a grant check again, and the next heartbeat has a new time.
+        // Grants, the end of the lease and the next heartbeat all depend on the timeout.
         self.renewed.notify_waiters();
         self.shortened.notify_waiters();
         self.pulse.notify_one();
@@ -273,14 +265,11 @@ impl SessionStatus {
     /// Waits until the lease has enough time left [for a grant](Lease::may_grant), and returns the lease.
     ///
     /// Cancel safe.
-    ///
-    /// # Errors
-    /// The error of the session's end, if the session ends first.
     pub(crate) async fn fresh_lease(self: &Arc<Self>) -> Result<Lease> {
         let mut states = self.states();
         loop {
-            // Create this future before the checks. `notify_waiters` wakes only futures that exist, so we would miss a
-            // proof that arrives between a check and the creation of the future.
+            // Create this future before the checks, because `notify_waiters` wakes only futures that exist. Otherwise
+            // we would miss a proof that arrives in between.
             let renewed = self.renewed.notified();
             if !self.is_alive() {
                 let session = self.id;
@@ -293,7 +282,6 @@ impl SessionStatus {
         }
     }
 
-    /// Returns true if a fifth of the timeout is left until the lease ends.
     #[inline]
     pub(super) fn is_fresh(&self) -> bool {
         let lease = self.lease.as_ref();
@@ -304,28 +292,25 @@ impl SessionStatus {
         &self.pulse
     }
 
-    /// Returns when the next heartbeat is due. `None` if the session needs no heartbeats.
     pub(crate) fn next_beat(&self, last: Option<Beat>) -> Option<BootInstant> {
         let lease = self.lease.as_ref()?;
         Some(lease.lock().next_beat(last, self.clock.now()))
     }
 
-    /// Returns how long a session keeps its lease fresh after its last use.
     pub(crate) fn idle_after(&self) -> Duration {
         let lease = self.lease.as_ref();
         lease.map_or(Duration::ZERO, |lease| lease.lock().idle_after())
     }
 
     /// Returns the end of the session's lease. Until that time, no other session can hold what this session holds.
-    /// `None` if the session has no timeout and holds everything until it ends.
+    /// Returns `None` if the session has no timeout and holds everything until it ends.
     ///
     /// The lease ends nine tenths of the timeout after the newest proven request was sent. At a single server, any
-    /// answer proves that the session was alive. In an ensemble, only the answer to a committed write proves anything.
-    /// It proves an earlier write of the same connection. That earlier write must have been answered at least a
-    /// [tick](Self::tick), or a quarter of the timeout if that is shorter, before the later write was sent.
+    /// answer proves its request. In an ensemble, only the answer to a committed write proves anything, namely an
+    /// earlier write on the same connection. That earlier write must have been answered at least a [tick](Self::tick),
+    /// or a quarter of the timeout if that is shorter, before the later write was sent.
     ///
-    /// The lease is not extended while the timeout negotiated by a new connection is unknown. A shorter timeout
-    /// shortens it.
+    /// A reconnection may shorten the timeout and so the lease.
     #[inline]
     pub fn held_until(&self) -> Option<Deadline> {
         let lease = self.lease.as_ref()?;
@@ -340,26 +325,24 @@ impl SessionStatus {
         Lease::new(self.clone())
     }
 
-    /// Returns how often a proof of life arrived after [`held_until`](Self::held_until) had passed.
     #[inline]
     pub(super) fn lapses(&self) -> u64 {
         let lease = self.lease.as_ref();
         lease.map_or(0, |lease| lease.lock().lapses())
     }
 
-    /// Returns true if the session is alive, its lease has not ended, and the lease has had no lapse since their number
-    /// was `lapses`.
+    /// Returns true if the session is alive, its lease has not ended, and its number of lapses is still `lapses`.
     #[inline]
     pub(super) fn is_valid_since(&self, lapses: u64) -> bool {
         self.is_alive()
             && self.lease.as_ref().is_none_or(|lease| {
-                // Read both under one lock. Otherwise a renewal between the two reads would hide the lapse.
+                // Read the end and the lapses under one lock. Otherwise a renewal between the two reads would hide the
+                // lapse.
                 let lease = lease.lock();
                 !lease.has_ended(self.clock.now()) && lease.lapses() == lapses
             })
     }
 
-    /// Returns true if the lease [is valid](Self::is_valid_since) and fresh enough for a grant.
     #[inline]
     pub(super) fn may_grant_since(&self, lapses: u64) -> bool {
         self.is_alive()
@@ -389,7 +372,7 @@ impl SessionStatus {
         }
     }
 
-    /// Blocks until no clean-up of the session is pending, for at most `limit`. Returns false on timeout.
+    /// Returns false on timeout.
     pub(crate) fn wait_for_cleanups(&self, limit: Duration) -> bool {
         let mut cleanups = self.cleanups.lock();
         let is_pending = |cleanups: &mut usize| *cleanups > 0;

@@ -1,4 +1,4 @@
-//! The id of a store at a server. The first client creates a persistent znode under the chroot that contains it.
+//! The id of a store at a server. The first client creates a persistent znode for it under the chroot.
 //!
 //! The id consists of the znode's data and its czxid. A tool can copy the data to another store, but not the czxid, so
 //! a copy has a different id.
@@ -18,8 +18,7 @@ pub(crate) const PATH: &str = "/lockkeeper.id";
 /// Returns the id of the store at the ZooKeeper server of `backend`'s session. If the store has no id, creates the
 /// persistent znode `/lockkeeper.id` with `acl` and with permission to read for every client.
 ///
-/// Use this function in your own [`Connector`](crate::Connector), so that all clients of a store find the same id. A
-/// request whose reply is lost is sent again.
+/// Use this function in your own [`Connector`](crate::Connector), so that all clients of a store find the same id.
 ///
 /// Cancel safe. If the call is dropped after it has created the id, the next call finds that id.
 ///
@@ -44,7 +43,7 @@ pub async fn read_or_create_store_id(backend: &dyn Backend, acl: &Acl) -> Result
             Err(Error::NoNode { .. }) => {}
             Err(error) => return Err(error),
         }
-        // Another client may create the id at the same time. Then both clients read the same znode.
+        // Another client may create the id at the same time.
         match backend.submit(create.clone()).await {
             Ok(_) | Err(Error::NodeExists { .. } | Error::ConnectionLoss) => {}
             Err(error) => return Err(error),
@@ -60,7 +59,6 @@ fn text(data: &[u8], czxid: Zxid) -> String {
     format!("{}-{:x}", String::from_utf8_lossy(data), czxid.0)
 }
 
-/// Adds permission to read for every client, because the id is no secret and all clients must find the same id.
 fn readable(acl: &Acl) -> Acl {
     let Some(entries) = acl.entries() else {
         return Acl::open();

@@ -1,8 +1,7 @@
 //! [`Acl`]: an access control list, and the rights that it grants to a set of identities.
 //!
 //! A list may have a thousand entries and a session 64 identities, and nearly every request checks a right. So a long
-//! list is compiled at its first use, and each list caches its last verdict (invariant 10). `core/acl.rs` defines which
-//! right a request needs.
+//! list is compiled at its first use, and each list caches its last verdict (invariant 10).
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -17,10 +16,8 @@ use crate::model::types::AclEntry;
 #[derive(Clone, Default)]
 pub struct Acl(Option<Arc<List>>);
 
-/// Entries of a list that is not the open list, and the cached rights of the list.
 struct List {
     entries: Box<[AclEntry]>,
-    /// Length of all schemes and ids, in bytes.
     text_bytes: usize,
     rights: Rights,
 }
@@ -56,14 +53,12 @@ impl Acl {
         self.0.as_ref().map(|list| &*list.entries)
     }
 
-    /// Returns the number of entries and the length of their texts, in O(1).
     #[inline]
     pub(crate) fn size(&self) -> (usize, usize) {
         let size = |list: &Arc<List>| (list.entries.len(), list.text_bytes);
         self.0.as_ref().map_or((0, 0), size)
     }
 
-    /// Returns the rights of these identities, or `None` for the open list.
     #[inline]
     pub(crate) fn granted(&self, identities: &Identities) -> Option<Granted> {
         let list = self.0.as_ref()?;
@@ -97,7 +92,6 @@ const FEW_PAIRS: usize = 32;
 /// All rights of the superuser, including bits that have no name.
 const EVERY_RIGHT: u8 = u8::MAX;
 
-/// Cached index of a list: its rights by identity, and its last verdict.
 #[derive(Debug, Default)]
 pub(crate) struct Rights {
     compiled: OnceLock<Compiled>,
@@ -106,17 +100,14 @@ pub(crate) struct Rights {
     verdict: AtomicU64,
 }
 
-/// Rights granted by a list, and the work of the look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Granted {
-    /// The sum of the permissions of all matching entries.
     pub(crate) rights: u8,
-    /// Units of work: entries and identities visited, or 0 for a cached verdict.
     pub(crate) work: usize,
 }
 
 impl Rights {
-    /// Returns the rights that `entries` grant to these identities. Every call must pass the same entries.
+    /// Every call must pass the same entries.
     pub(crate) fn granted(&self, entries: &[AclEntry], identities: &Identities) -> Granted {
         let stamp = identities.stamp();
         let verdict = self.verdict.load(Ordering::Relaxed);
@@ -169,7 +160,6 @@ impl Rights {
     }
 }
 
-/// Compares every entry with every identity.
 fn compared(entries: &[AclEntry], identities: &[Identity]) -> u8 {
     let is_meant = |entry: &&AclEntry| {
         is_anyone(entry)
@@ -181,10 +171,8 @@ fn compared(entries: &[AclEntry], identities: &[Identity]) -> u8 {
     granting.fold(0, |rights, entry| rights | entry.permissions)
 }
 
-/// A list in a form for fast look-ups.
 #[derive(Debug)]
 struct Compiled {
-    /// Rights of every client.
     everybody: u8,
     networks: Box<[(Network, u8)]>,
     /// Indices of all other entries, sorted by scheme and id.
@@ -223,7 +211,7 @@ impl Compiled {
         meant.fold(0, |rights, (_, permissions)| rights | permissions)
     }
 
-    /// Returns the rights of an identity by name. Several entries may have the same id with different permissions.
+    /// Several entries may have the same id with different permissions.
     fn of_name(&self, entries: &[AclEntry], identity: &Identity) -> u8 {
         let entry = |index: &u32| &entries[*index as usize];
         let sought = (identity.scheme, &*identity.id);
@@ -253,7 +241,6 @@ mod tests {
         }
     }
 
-    /// Returns `count` entries of all schemes. Some ids have several entries.
     fn entries(count: usize) -> Vec<AclEntry> {
         let each = |at: usize| {
             let permissions = 1 << (at % 5);
@@ -309,7 +296,6 @@ mod tests {
             let asked = |identities: &Identities| rights.granted(&list, identities).rights;
             let mut me = identities(50, 3);
             let stranger = identities(50, 3);
-            // Ask for `me` last, so that a verdict on these identities is cached when the next identity is added.
             assert_eq!((asked(&stranger), asked(&me)), (0, 0));
             me.add(mine).unwrap();
             assert_eq!(

@@ -1,7 +1,7 @@
 //! Null data. A server's clients distinguish null from empty data. Code in this process treats null as empty data.
 //!
 //! We recognize null by its address. It is an empty slice inside a static of this module, where no other slice can
-//! start or end. Null passes through the store like any other data and takes no extra space.
+//! start or end. So null passes through the store like any other data.
 
 use bytes::Bytes;
 
@@ -15,7 +15,6 @@ pub(crate) fn is_null(data: &[u8]) -> bool {
     data.is_empty() && std::ptr::eq(data.as_ptr(), null().as_ptr())
 }
 
-/// Copies data. Null stays null.
 pub(crate) fn copy(data: &[u8]) -> Bytes {
     if is_null(data) {
         Bytes::from_static(null())

@@ -1,9 +1,9 @@
 //! Fast path for the embedded store: joins, waits in and leaves a queue without a request, a reply or a path.
 //!
-//! It runs the same core code as [`Enqueue`](crate::Enqueue), a multi of conditions and a create, and
-//! [`Delete`](crate::Request::Delete). The fast path does not apply if the store is not embedded in this process, if
-//! the reply would have to wait, or if the store would refuse the request. Then
-//! [`Session::enter`](crate::Session::enter) reports that nothing was done, and the caller sends the request.
+//! The fast path runs the same core code as the requests [`Enqueue`](crate::Enqueue), `Multi` and
+//! [`Delete`](crate::Request::Delete). If the store is not embedded in this process, must delay the reply or refuses
+//! the request, [`Session::enter`](crate::Session::enter) does nothing and returns `None`. The caller then sends the
+//! request.
 
 use std::fmt;
 use std::future::Future;
@@ -21,14 +21,11 @@ use crate::model::protocol::{Blockers, Condition, EntryName, EntryRole};
 use crate::model::types::Zxid;
 use crate::model::watch::{PredecessorGone, WatchCell, WatchUpdate};
 
-/// A znode's path and its last known location in the store, which saves look-ups.
-///
-/// Any number of sessions of the same store can share a handle. With a session of another store, the location does not
-/// match and the store looks the path up.
+/// A znode's path and its last known location in the store, which saves look-ups. Sessions of the same store can share
+/// a handle. A session of another store looks the path up.
 #[derive(Debug)]
 pub struct ZnodeHandle {
     path: ZnodePath,
-    /// The znode's last known location. Read and written only under the store's lock.
     index: AtomicU32,
     czxid: AtomicI64,
 }
@@ -77,21 +74,21 @@ pub struct NewEntry<'a> {
     pub queue: &'a ZnodeHandle,
     /// The entry's unique name.
     pub name: EntryName,
-    /// How the entry joins the queue.
+    /// Mode in which the entry joins the queue.
     pub mode: EnqueueMode<'a>,
     /// The entry's data.
     pub data: Bytes,
-    /// Data of the queue's znode. If the queue is missing, a store in memory creates it and its missing ancestors
-    /// together with the entry.
+    /// Data of the queue's znode, for a store in memory that creates a missing queue and its missing ancestors together
+    /// with the entry.
     pub queue_data: &'a Bytes,
     /// The entry's access control list.
     pub acl: &'a Acl,
-    /// The entry's creation time for its [`Stat`](crate::Stat), by the session's clock, in milliseconds since the
-    /// epoch.
+    /// The entry's creation time for its [`Stat`](crate::Stat), in milliseconds since the epoch, by the session's
+    /// clock.
     pub unix_ms: i64,
 }
 
-/// How an entry joins its queue: it waits behind others, or it joins only under a condition.
+/// Mode in which an entry joins its queue.
 #[derive(Clone, Copy, Debug)]
 pub enum EnqueueMode<'a> {
     /// The entry waits behind the entries that block it.

@@ -76,8 +76,8 @@ pub enum Error {
     /// The credentials were refused, and the request changed nothing.
     ///
     /// If the store had not accepted these credentials before, the session has ended. If the store had accepted them
-    /// and has since changed its users, the session continues. The client tries to connect for as long as the session
-    /// may be alive, because the user may be added again.
+    /// and has since changed its users, the session continues. The client keeps trying to connect while the session may
+    /// be alive, because the user may be added again.
     #[error("authentication failed")]
     AuthFailed,
     /// The request or its transaction exceeds a size limit. Nothing was changed.
@@ -194,7 +194,7 @@ pub enum Error {
         found: String,
     },
     /// The store's files are not as the store wrote them. The store is not opened, because data after the damage cannot
-    /// be trusted, and acknowledged writes would be lost silently.
+    /// be trusted.
     #[error(
         "the store is damaged: {} at byte {offset}: {reason}. Nothing was changed. Keep a copy of the folder, \
          look at it with `lockkeeper inspect DIR`, and restore a backup with `lockkeeper restore FILE DIR`, or take \
@@ -275,7 +275,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns [`Error::Forked`] if this process was forked from a process that used this library.
     #[inline]
     pub(crate) fn if_forked() -> Result<()> {
         match is_forked() {
@@ -323,8 +322,6 @@ impl Error {
     }
 }
 
-/// Returns advice on how to start a missing server on this machine. Returns an empty text if the server is not missing,
-/// or if we do not know how to start it.
 pub(crate) fn start_a_server(is_absent: bool, url: &str, hosts: &str) -> String {
     match url.split_once(':').filter(|_| is_absent) {
         Some(("lockkeeper", _)) => format!("; `lockkeeper serve --listen {hosts}` starts one"),
@@ -335,7 +332,6 @@ pub(crate) fn start_a_server(is_absent: bool, url: &str, hosts: &str) -> String 
     }
 }
 
-/// Feature named by [`Error::Unimplemented`] for ZooKeeper's quota znodes.
 pub(crate) const QUOTAS: &str = "quotas, so nothing can be created below /zookeeper/quota";
 
 fn unknown_scheme(scheme: &str, url: &str) -> String {
@@ -346,7 +342,6 @@ fn unknown_scheme(scheme: &str, url: &str) -> String {
     }
 }
 
-/// Lets infallible conversions to a path be used where a path is expected.
 impl From<std::convert::Infallible> for Error {
     fn from(never: std::convert::Infallible) -> Self {
         match never {}
@@ -410,7 +405,6 @@ pub enum TargetError {
     Credentials,
 }
 
-/// Lets a [`Target`](crate::Target) be used where a URL is expected.
 impl From<std::convert::Infallible> for TargetError {
     fn from(never: std::convert::Infallible) -> Self {
         match never {}

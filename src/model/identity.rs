@@ -13,15 +13,12 @@ use sha1::{Digest, Sha1};
 use crate::model::error::{Error, Result};
 use crate::model::types::AclEntry;
 
-/// Placeholder in an entry: it is replaced with all identities that the session has proved.
+/// Placeholder in an entry. The store replaces it with all identities that the session has proved.
 pub(crate) const AUTH: &str = "auth";
-/// Proved by user name and password.
 pub(crate) const DIGEST: &str = "digest";
-/// Proved by a connection's address.
 pub(crate) const IP: &str = "ip";
-/// Proved by a certificate.
 const X509: &str = "x509";
-/// Proved by the kernel: the user of a Unix socket's client.
+/// The user of a Unix socket's client, proved by the kernel.
 const UID: &str = "uid";
 /// The superuser, who may do everything. No access control list contains this scheme.
 const SUPER: &str = "super";
@@ -48,19 +45,14 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Identity that a client has proved.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) scheme: &'static str,
-    /// The id. A digest's id contains a hash, so use [`shown`](Self::shown) to show an id.
+    /// A digest's id contains a hash, so use [`shown`](Self::shown) to show an id.
     pub(crate) id: Box<str>,
 }
 
 impl Identity {
-    /// Returns the identity that a secret proves under a scheme.
-    ///
-    /// # Errors
-    /// [`Error::AuthFailed`] if the scheme proves nothing.
     pub(crate) fn proved(scheme: &str, secret: &[u8]) -> Result<Self> {
         match scheme {
             DIGEST => Ok(Self::digest(secret)),
@@ -80,7 +72,6 @@ impl Identity {
         }
     }
 
-    /// Parses a digest from its text, `user:hash`. Returns `None` if the text is not a digest.
     pub(crate) fn written_digest(text: &str) -> Option<Self> {
         let (user, hash) = text.split_once(':')?;
         let bytes = BASE64_STANDARD.decode(hash).ok()?;
@@ -99,7 +90,6 @@ impl Identity {
         }
     }
 
-    /// Returns the identity of a Unix socket's client by its user number.
     #[allow(dead_code, reason = "of the server")]
     pub(crate) fn uid(uid: u32) -> Self {
         Self {
@@ -116,7 +106,6 @@ impl Identity {
         }
     }
 
-    /// Returns the identity that may do everything.
     pub(crate) fn superuser() -> Self {
         Self {
             scheme: SUPER,
@@ -128,15 +117,10 @@ impl Identity {
         self.scheme.len() + self.id.len()
     }
 
-    /// Returns the bytes that the store's budget charges for the identity.
     pub(crate) fn kept_bytes(&self) -> usize {
         IDENTITY_BYTES + COPIES * self.id.len()
     }
 
-    /// Refuses an identity that is too large.
-    ///
-    /// # Errors
-    /// [`Error::TooLarge`].
     pub(crate) fn check_size(&self) -> Result<()> {
         if self.bytes() <= MAX_IDENTITY_BYTES {
             return Ok(());
@@ -165,7 +149,6 @@ impl Identity {
         matches!(self.scheme, DIGEST | X509 | UID)
     }
 
-    /// Returns true if an entry matches this identity.
     pub(crate) fn is_meant_by(&self, entry: &AclEntry) -> bool {
         self.scheme == entry.scheme
             && match self.scheme {
@@ -192,11 +175,9 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// Maximum length of an identity, scheme and id together, in bytes. The name in a certificate rarely has more than a
-/// few hundred bytes.
+/// Limit for scheme and id together. The name in a certificate rarely has more than a few hundred bytes.
 const MAX_IDENTITY_BYTES: usize = 4 << 10;
 
-/// Bytes of memory for an identity, without the bytes of its id.
 const IDENTITY_BYTES: usize = 192;
 
 /// Copies of a served session's identities: in the store, at its connection, and in replies to whoAmI.
@@ -205,15 +186,14 @@ const COPIES: usize = 3;
 /// Maximum number of identities of a client. A check looks up each identity in the whole access control list.
 const MAX_IDENTITIES: usize = 64;
 
-/// Maximum length of all identities of a client together, in bytes. One list entry may expand to all of them, once for
-/// each znode of a multi.
+/// Maximum length of all identities of a client together. One list entry may expand to all of them, once for each znode
+/// of a multi.
 const MAX_IDENTITIES_BYTES: usize = 16 << 10;
 
-/// Identities that one client has proved, without duplicates and within limits.
 #[derive(Clone, Debug)]
 pub(crate) struct Identities {
     all: Vec<Identity>,
-    /// Number of this set of identities. No different set in this process ever gets the same number.
+    /// Number of this set of identities, above 0. No different set in this process ever gets the same number.
     stamp: u64,
 }
 
@@ -229,16 +209,11 @@ impl Default for Identities {
 }
 
 impl Identities {
-    /// Returns a number above 0 for this set of identities. The number changes whenever an identity is added.
     #[inline]
     pub(crate) fn stamp(&self) -> u64 {
         self.stamp
     }
 
-    /// Collects identities, without duplicates.
-    ///
-    /// # Errors
-    /// Returns the errors of [`add`](Self::add).
     pub(crate) fn new(identities: impl IntoIterator<Item = Identity>) -> Result<Self> {
         let mut all = Self::default();
         let mut identities = identities.into_iter();
@@ -246,17 +221,12 @@ impl Identities {
         Ok(all)
     }
 
-    /// Returns the bytes that the store's budget charges for all identities of the set.
     pub(crate) fn bytes(&self) -> usize {
         self.all.iter().map(Identity::kept_bytes).sum()
     }
 
-    /// Adds an identity, unless the set already contains it. The limits do not apply to the superuser's identity,
-    /// because it is only added together with another identity.
-    ///
-    /// # Errors
-    /// [`Error::TooLarge`] if the identity is too large, and [`Error::LimitReached`] if the set would contain too many
-    /// identities or too many bytes. On an error, nothing is added.
+    /// Adds an identity, unless the set already contains it. On an error, nothing is added. The limits do not apply to
+    /// the superuser's identity, because it is only added together with another identity.
     pub(crate) fn add(&mut self, identity: Identity) -> Result<()> {
         static LAST_STAMP: AtomicU64 = AtomicU64::new(NO_IDENTITIES);
         if self.all.contains(&identity) {
@@ -274,8 +244,6 @@ impl Identities {
             check_limit(what, bytes + identity.bytes(), MAX_IDENTITIES_BYTES)?;
         }
         self.all.push(identity);
-        // The counter is global to the process, so the new stamp is unique, and no cached verdict belongs to the
-        // changed set.
         self.stamp = LAST_STAMP.fetch_add(1, Ordering::Relaxed) + 1;
         Ok(())
     }
@@ -296,7 +264,6 @@ impl std::ops::Deref for Identities {
     }
 }
 
-/// Returns true if an entry matches every client.
 pub(crate) fn is_anyone(entry: &AclEntry) -> bool {
     entry.scheme == "world" && entry.id == "anyone"
 }
@@ -313,7 +280,7 @@ pub(crate) fn is_valid(entry: &AclEntry) -> bool {
     }
 }
 
-/// Returns true for a user number in the form that the server writes. An entry in any other form would match no client.
+/// An entry in another form than the server writes would match no client.
 fn is_uid(id: &str) -> bool {
     let uid = id.parse::<u32>();
     uid.is_ok_and(|uid| uid.to_string() == id)
@@ -323,7 +290,6 @@ pub(crate) fn user_of(digest: &str) -> &str {
     digest.split(':').next().unwrap_or_default()
 }
 
-/// Returns true for a distinguished name (RFC 2253): one or more attributes with values.
 fn is_distinguished_name(name: &str) -> bool {
     let mut parts = Vec::new();
     let (mut start, mut is_escaped, mut is_quoted) = (0, false, false);
@@ -401,7 +367,6 @@ mod tests {
         }
     }
 
-    /// As in `DigestAuthenticationProvider.generateDigest`.
     #[test]
     fn a_digest_is_zookeepers() {
         let digest = Identity::digest(b"super:test");

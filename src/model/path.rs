@@ -48,7 +48,6 @@ impl ZnodePath {
         Self("/".into())
     }
 
-    /// Wraps text that was assembled from valid parts.
     pub(crate) fn trusted(path: impl Into<Arc<str>>) -> Self {
         let path = path.into();
         debug_assert_eq!(fault(&path), None, "{path}");
@@ -104,7 +103,6 @@ impl ZnodePath {
     }
 }
 
-/// Returns the parent's path, or `None` for the root.
 pub(crate) fn parent_of(path: &str) -> Option<&str> {
     match path.rfind('/')? {
         0 if path.len() == 1 => None,
@@ -113,7 +111,6 @@ pub(crate) fn parent_of(path: &str) -> Option<&str> {
     }
 }
 
-/// Returns the last part of a path, or the empty string for the root.
 pub(crate) fn name_of(path: &str) -> &str {
     &path[path.rfind('/').map_or(0, |slash| slash + 1)..]
 }
@@ -125,9 +122,8 @@ fn fault(path: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns true if the path is printable ASCII and no name in it is empty or starts with a dot. Nearly all valid paths
-/// are like this. Every request checks its path, so the check must be fast. The loops have no early exit, so that the
-/// compiler can vectorize them.
+/// Returns true if the path is printable ASCII and no name in it is empty or starts with a dot, as in nearly all valid
+/// paths. Every request checks its path, so the loops have no early exit, which lets the compiler vectorize them.
 fn is_plain(path: &[u8]) -> bool {
     let is_printable = path
         .iter()

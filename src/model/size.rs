@@ -1,9 +1,8 @@
 //! Limits of requests, frames and transactions, and the bytes that a request takes on a wire. A ZooKeeper server closes
-//! the connection if a request is too large (rule 24).
+//! the connection if a request is too large.
 //!
-//! A request is checked when it is sent, a frame when it arrives, and a transaction before it is applied. The limits of
-//! the log, the snapshot and the backup are derived from the limit of a transaction, so every acknowledged write can be
-//! read again (invariant 2).
+//! The limits of the log, the snapshot and the backup are derived from the limit of a transaction, so every
+//! acknowledged write can be read again (invariant 2).
 
 use bytes::Bytes;
 
@@ -17,28 +16,23 @@ use crate::model::protocol::{Condition, Create, Op, ReadOp, Request};
 /// Largest request in bytes: ZooKeeper's `jute.maxbuffer` minus room for its framing.
 pub const LARGEST_REQUEST_BYTES: usize = 1_048_575 - 1_024;
 
-/// Upper bound of a server's frame limit, in bytes.
 pub(crate) const MAX_FRAME_BYTES: usize = 2 << 20;
 
-/// Largest transaction in a log, in bytes. A transaction may be far larger than its request, because each `auth` in an
-/// access control list is replaced with the session's identities. The longest frame without `auth` fits, including
-/// everything that the log adds to it.
+/// Largest transaction in a log. A transaction may be far larger than its request, because each `auth` in an access
+/// control list is replaced with the session's identities. The longest frame without `auth` fits.
 pub(crate) const MAX_TXN_BYTES: usize = MAX_FRAME_BYTES + (1 << 10);
 
-/// Bytes of a multi's operation without its path, data and list, rounded up generously.
+/// Bytes of a multi's operation without its path, data and list, rounded up.
 const FRAMING_BYTES: usize = 64;
 
-/// Bytes of a multi's read without its path.
 const READ_FRAMING_BYTES: usize = 18;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
-    /// Bytes that the backend writes before every path.
     pub(crate) prefix: usize,
 }
 
 impl Scale {
-    /// Refuses a request that is too large for the store.
     #[inline]
     pub(crate) fn check(self, request: &Request) -> Result<()> {
         let actual = self.request(request);
@@ -52,7 +46,6 @@ impl Scale {
         Ok(())
     }
 
-    /// Returns the bytes that a request takes.
     #[inline]
     pub(crate) fn request(self, request: &Request) -> usize {
         match request {
@@ -114,12 +107,10 @@ impl Scale {
         self.path(&create.path) + create.data.len() + acl_bytes(&create.acl)
     }
 
-    /// Returns the bytes of a create in a multi, for a path and data of these lengths.
     pub(crate) fn create_op(self, path: usize, data: usize, acl: &Acl) -> usize {
         FRAMING_BYTES + self.prefix + path + data + acl_bytes(acl)
     }
 
-    /// Returns true if a request to create this entry is within the limit.
     pub(crate) fn takes_entry(self, entry: &NewEntry<'_>) -> bool {
         let path = entry.queue.path().as_str().len() + entry.name.len();
         self.create_op(path, entry.data.len(), entry.acl) <= LARGEST_REQUEST_BYTES / 2
@@ -130,7 +121,7 @@ impl Scale {
     }
 }
 
-/// Returns the bytes of a list. The open list's bytes are part of the framing.
+/// The bytes of the open list are part of the framing.
 fn acl_bytes(acl: &Acl) -> usize {
     let entries = acl.entries().unwrap_or_default().iter();
     entries
@@ -142,7 +133,6 @@ pub(crate) fn acl_entry_bytes(scheme: &str, id: &str) -> usize {
     12 + scheme.len() + id.len()
 }
 
-/// Counts the request's `auth` entries. Each expands to all identities of the session.
 pub(crate) fn auth_entries(request: &Request) -> usize {
     let of = |acl: &Acl| {
         let entries = acl.entries().unwrap_or_default().iter();

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Longest session timeout, 24.8 days. ZooKeeper's protocol encodes a timeout as a signed 32-bit number of
+/// Longest session timeout, 24.8 days, because ZooKeeper's protocol encodes a timeout as a signed 32-bit number of
 /// milliseconds.
 pub(crate) const MAX_SESSION_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
 
@@ -13,7 +13,6 @@ pub struct HumanDuration(pub Duration);
 
 impl fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A duration's `Debug` form is readable and takes the precision from `f`.
         fmt::Debug::fmt(&self.0, f)
     }
 }
@@ -50,8 +49,7 @@ impl fmt::Debug for SessionId {
     }
 }
 
-/// State of a znode without its data. The fields and their names are taken from the ZooKeeper programmer's guide
-/// ("ZooKeeper Stat Structure").
+/// State of a znode without its data, with the fields of ZooKeeper's `Stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Stat {
     /// The transaction that created the znode.
@@ -97,9 +95,9 @@ pub enum CreateMode {
     Ephemeral,
     /// Like [`Ephemeral`](Self::Ephemeral), with a number as in [`PersistentSequential`](Self::PersistentSequential).
     EphemeralSequential,
-    /// The store deletes the znode after its last child was deleted, at the next sweep (by default once a minute). A
-    /// client that creates a child may find the container deleted and must then create the container again. See
-    /// ZOOKEEPER-2163.
+    /// The store deletes the znode at the first sweep after its last child was deleted (by default, it sweeps once a
+    /// minute). A client that creates a child may find the container deleted and must then create the container again
+    /// (ZOOKEEPER-2163).
     Container,
     /// The store deletes the znode at the first sweep that finds it without children and unchanged for this time. The
     /// time is in whole milliseconds, from 1 to 2^40 − 1. A ZooKeeper server returns `Unimplemented` unless

@@ -50,7 +50,7 @@ pub struct WatchedEvent {
 pub struct PredecessorGone {
     /// True if the waiting entry exists and nothing ahead blocks it any more. If false, ask for the predecessor again.
     pub clear: bool,
-    /// How the predecessor left.
+    /// Reason for the predecessor's deletion.
     pub reason: DeleteReason,
 }
 
@@ -61,7 +61,7 @@ impl PredecessorGone {
     }
 }
 
-/// How an entry left its queue.
+/// Reason for the deletion of a queue entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeleteReason {
@@ -85,12 +85,10 @@ pub enum WatchMode {
     PersistentRecursive,
 }
 
-/// Owner of watches, which disarms them when their watchers are dropped.
 pub(crate) trait Unwatch: Send + Sync {
     fn unwatch(&self, watch: u64);
 }
 
-/// Update that a watch sends to its watcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WatchUpdate {
     Event(WatchedEvent),
@@ -113,19 +111,18 @@ impl WatchUpdate {
 
 /// State shared by a watcher and the store. The state is small, because each waiter of a queue has one.
 ///
-/// The store adds news while it applies a transaction, before any later reply (invariant 9). The store wakes the
-/// watcher only after releasing its own lock.
+/// The store adds updates while it applies a transaction, before any later reply (invariant 9). It wakes the watcher
+/// only after releasing its own lock.
 #[derive(Default)]
 pub(crate) struct WatchCell {
     state: Mutex<CellState>,
-    /// True if there may be something to take, so that a check needs no lock.
+    /// True if there may be an update to take. If so, `poll` need not clone the waker.
     has_news: AtomicBool,
 }
 
 #[derive(Default)]
 struct CellState {
     departure: Option<(Zxid, PredecessorGone)>,
-    /// All news except a departure.
     events: Option<Box<Events>>,
     waker: Option<Waker>,
 }
@@ -151,7 +148,7 @@ impl Events {
     fn pop(&mut self) -> Option<Result<WatchedEvent>> {
         match self.unread.pop_front() {
             Some(event) => Some(Ok(event)),
-            // Report the gap after the kept events and before the end, so that the reader knows where the gap is.
+            // Report the gap after the kept events, so that the reader knows where the gap is.
             None if std::mem::take(&mut self.missed) => Some(Err(Error::LimitReached {
                 what: "unread watch events (some were dropped: read again)",
                 limit: MAX_BACKLOG,
@@ -163,7 +160,7 @@ impl Events {
 }
 
 impl WatchCell {
-    /// Adds news. After this the caller calls [`wake`](Self::wake).
+    /// Adds an update. After this the caller calls [`wake`](Self::wake).
     pub(crate) fn put(&self, news: WatchUpdate) {
         self.change(|state| match news {
             WatchUpdate::Event(event) => state.events.get_or_insert_default().push(event),
@@ -171,14 +168,11 @@ impl WatchCell {
         });
     }
 
-    /// Reports, after the unread events, that events may have been lost with a connection. After this the caller calls
-    /// [`wake`](Self::wake).
     #[cfg(feature = "client")]
     pub(crate) fn interrupt(&self) {
         self.change(|state| state.events.get_or_insert_default().is_interrupted = true);
     }
 
-    /// Ends the events with an error. After this the caller calls [`wake`](Self::wake).
     pub(crate) fn end(&self, error: Error) {
         self.change(|state| {
             let events = state.events.get_or_insert_default();
@@ -192,7 +186,7 @@ impl WatchCell {
     }
 
     pub(crate) fn wake(&self) {
-        // Take the waker under the lock but wake it after releasing the lock, because a waker runs user code.
+        // Wake the waker only after releasing the lock, because a waker runs user code.
         let waker = self.state.lock().waker.take();
         waker.into_iter().for_each(wake);
     }
@@ -200,7 +194,6 @@ impl WatchCell {
     pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<Result<WatchUpdate>> {
         // The flag is never reset, because a one-shot watch is not polled again after it has fired.
         let has_news = self.has_news.load(Ordering::Acquire);
-        // Clone and drop wakers outside the lock, because a waker runs user code.
         let waker = (!has_news).then(|| context.waker().clone());
         let mut state = self.state.lock();
         // Check under the lock, so that no news arrives between this check and the registration.
@@ -251,14 +244,10 @@ enum Source<B> {
     Boxed(B),
 }
 
-/// A store's watch, canceled on drop.
 pub(crate) struct ArmedWatch {
     cell: Arc<WatchCell>,
-    /// Owner of the watch. The owner knows the watch by the number in `watch`.
     owner: Arc<dyn Unwatch>,
     watch: u64,
-    /// True while the watch must be canceled on drop. Becomes false when a one-shot watch fires or a persistent watch
-    /// ends.
     is_armed: bool,
     /// Path of the entry ahead, for a waiter's watch.
     ahead: Option<ZnodePath>,
@@ -304,7 +293,6 @@ impl Watcher {
         Self(Source::Store(Box::new(watch)))
     }
 
-    /// Returns the watcher of a waiter behind `ahead`.
     pub(crate) fn of_waiter(mut watch: ArmedWatch, ahead: ZnodePath) -> Self {
         watch.ahead = Some(ahead);
         Self::of(watch)
@@ -324,7 +312,6 @@ impl Future for Watcher {
             Source::Store(watch) => {
                 let polled = watch.poll(context);
                 if let Poll::Ready(Ok(_)) = polled {
-                    // The watch has fired, so dropping the watcher need not take the store's lock.
                     watch.is_armed = false;
                 }
                 polled
@@ -386,13 +373,11 @@ impl fmt::Debug for PersistentWatcher {
         f.write_str("PersistentWatcher")
     }
 }
-/// Watch on a predecessor. A client of another process refers to it by number.
 #[cfg(any(feature = "client", feature = "server"))]
 pub(crate) trait WatchNumber {
     fn watch_number(&self) -> i64;
 }
 
-/// For tests that encode a local session's replies.
 #[cfg(all(test, any(feature = "client", feature = "server")))]
 impl WatchNumber for Watcher {
     fn watch_number(&self) -> i64 {

@@ -22,21 +22,16 @@ use crate::revocation::Listener;
 use crate::select::{Either, select};
 use crate::token::FencingToken;
 
-/// Watches a guard whose session can lapse, or that has events.
-///
-/// The monitor starts its work when the lock has been held for a clock tick, or when `is_held` is called. Most locks
-/// are released earlier, so they need no task, timers or subscriptions. The monitor reports a loss a tick late, but
-/// `is_held` does not depend on these reports.
+/// Background watch on a guard, to notice and report its loss. The watch starts when the lock has been held for a clock
+/// tick, or when `is_held` is called. Most locks are released earlier and so need no task, timers or subscriptions.
 pub(super) struct Monitor(Arc<Watched>);
 
 #[derive(Default)]
 struct Watched {
     lost: OnceLock<LostReason>,
-    /// Set once the loss has been reported, by the monitor or by a holder that noticed the loss first.
     is_reported: AtomicBool,
-    /// Notified by `is_held` if the monitor has already started its work.
+    /// Notified when `is_held` is called while the monitor is already watching.
     asked: Notify,
-    /// True once the guard has been released or dropped, or needs no monitor.
     is_ended: AtomicBool,
     ended: Notify,
     hold: Mutex<Option<Hold>>,
@@ -86,16 +81,14 @@ impl Watched {
         }
     }
 
-    /// Returns the lock to watch. Returns `None` if the monitor has already started its work or has ended.
+    /// Returns `None` if the monitor is already watching or has ended.
     fn take_postponed(&self) -> Option<Subject> {
         let postponed = self.hold.lock().as_mut()?.postponed.take();
-        // Drop the tick's registration outside the lock.
         postponed.map(|(subject, _)| subject)
     }
 }
 
 impl Wake for Watched {
-    /// Starts the monitor's work at the first clock tick.
     fn wake(self: Arc<Self>) {
         if let Some(subject) = self.take_postponed() {
             watch(self, subject, Start::Tick, None);
@@ -105,7 +98,6 @@ impl Wake for Watched {
 
 pub(crate) type OnLoss = Box<dyn FnOnce() + Send>;
 
-/// A view of a guard that shows whether the guard is held. It may outlive the guard.
 #[derive(Clone)]
 pub(crate) struct GuardView {
     lease: Lease,
@@ -119,8 +111,8 @@ impl GuardView {
 }
 
 impl Guard {
-    /// Starts a monitor that notices a forced removal immediately. It calls the function returned by `on_loss` when the
-    /// guard is lost, but not when it is released.
+    /// Starts a monitor that watches immediately. The monitor calls the function returned by `on_loss` when the guard
+    /// is lost, but not when the guard is released.
     pub(crate) fn monitored(mut self, on_loss: impl FnOnce(GuardView) -> OnLoss) -> Self {
         let monitor = Monitor::new(&self);
         let view = GuardView {
@@ -161,7 +153,6 @@ impl Guard {
 }
 
 impl Monitor {
-    /// Creates a monitor. If there is an event sink, the monitor starts to watch immediately.
     pub(super) fn of(guard: &Guard) -> Self {
         let monitor = Self::new(guard);
         match guard.0.reporter.sink() {
@@ -187,7 +178,7 @@ impl Monitor {
 
     fn postpone(&self, guard: &Guard) {
         let clock = guard.0.session.clock();
-        // Register for the tick under the lock, so that even an immediate tick finds the subject.
+        // Register for the tick under the mutex, so that even an immediate tick finds the lock to watch.
         if let Some(hold) = &mut *self.0.hold.lock() {
             let tick = clock.wake_at_next_tick(self.0.clone().into());
             hold.postponed = Some((guard.subject(), tick));
@@ -205,7 +196,6 @@ impl Monitor {
         }
     }
 
-    /// Ends the monitor. If the holder has noticed a loss that was not reported yet, reports it.
     pub(super) fn end(&self, guard: &Guard) {
         let known = guard.0.lost.get().copied();
         if let Some(reason) = known.filter(|reason| *reason != LostReason::Released)
@@ -220,7 +210,6 @@ impl Monitor {
         if !self.0.is_ended.swap(true, Ordering::AcqRel) {
             self.0.ended.notify_one();
         }
-        // Drop it outside the lock.
         let hold = self.0.hold.lock().take();
         drop(hold);
     }
@@ -233,15 +222,11 @@ impl Drop for Monitor {
 }
 
 enum Start {
-    /// The lock has been held for a clock tick.
     Tick,
-    /// The holder has called `is_held`, so a removal should be noticed soon.
     Asked,
-    /// The caller wants events.
     Events(Listener),
 }
 
-/// Watches a lock in a background task.
 fn watch(watched: Arc<Watched>, subject: Subject, start: Start, on_loss: Option<OnLoss>) {
     spawn_detached(async move {
         let Subject {
@@ -258,8 +243,8 @@ fn watch(watched: Arc<Watched>, subject: Subject, start: Start, on_loss: Option<
         let Either::Right(reason) = select(watched.until_ended(), loss).await else {
             return;
         };
-        // Check again whether the monitor has ended. Between the two polls of the select, a release may have ended the
-        // monitor and then sent its delete. This delete is not a removal by another client.
+        // Check again whether the monitor has ended. While the select was between its two futures, a release may have
+        // ended the monitor and sent its delete. `loss` then took this delete for a removal by another client.
         if watched.is_ended.load(Ordering::Acquire) {
             return;
         }
@@ -278,7 +263,6 @@ fn watch(watched: Arc<Watched>, subject: Subject, start: Start, on_loss: Option<
     });
 }
 
-/// Returns why a lease is no longer valid, or `None` while it is valid.
 #[inline]
 pub(super) fn reason_of(lease: &Lease) -> Option<LostReason> {
     if lease.is_valid() {
@@ -294,13 +278,11 @@ pub(super) fn reason_of(lease: &Lease) -> Option<LostReason> {
     })
 }
 
-/// What to watch on a held znode. The session is always watched.
 pub(super) enum WatchScope<'a> {
     /// Watch for a removal, but only after the first call of `is_held` or after a while, because a short hold should
     /// not cost a watch.
     Later(&'a Notify),
     Removal,
-    /// Watch for a removal and for revocation requests, which other clients write into the znode's data.
     Requests(&'a Listener),
 }
 
@@ -312,7 +294,6 @@ pub(super) async fn loss(
     reporter: Option<&Reporter>,
 ) -> LostReason {
     let status = session.status();
-    // Subscribe before we check the lease, so that we miss no change in between.
     let mut states = status.states();
     let mut suspension = Suspension::new(reporter, status);
     let mut removal = Box::pin(async {
@@ -338,18 +319,17 @@ pub(super) async fn loss(
         // A new connection may have a shorter session timeout, and so an earlier deadline.
         let ends = select(deadline, status.shortened());
         match select(select(removal.as_mut(), states.next()), ends).await {
-            // The end of the session also deletes the znode. The event of the deletion may arrive first.
+            // The end of the session deletes the znode too, and the event of this delete may arrive before we notice
+            // the end.
             Either::Left(Either::Left(())) => {
                 return reason_of(lease).unwrap_or(LostReason::Revoked);
             }
             Either::Left(Either::Right(Some(state))) => suspension.tell(state),
-            // The deadline has moved or passed, so check the lease again.
             _ => {}
         }
     }
 }
 
-/// Waits until `is_held` is called, but at most for a third of the session timeout (the heartbeat interval).
 async fn asked_or_held_for_a_while(session: &Session, asked: &Notify) {
     let held = async {
         match session.timeout() {
@@ -360,8 +340,8 @@ async fn asked_or_held_for_a_while(session: &Session, asked: &Notify) {
     select(asked.notified(), held).await;
 }
 
-/// Reports suspensions of a session as events of a guard. It only reports a resumption after it has reported a
-/// suspension.
+/// Reports suspensions of the session as events of the guard. The stream of states may skip a suspension. We then do
+/// not report the resumption either.
 struct Suspension<'a> {
     reporter: Option<&'a Reporter>,
     status: &'a SessionStatus,
@@ -369,7 +349,6 @@ struct Suspension<'a> {
 }
 
 impl<'a> Suspension<'a> {
-    /// Creates the reporter. If the session is already suspended, reports that immediately.
     fn new(reporter: Option<&'a Reporter>, status: &'a SessionStatus) -> Self {
         let mut this = Self {
             reporter,
@@ -380,8 +359,6 @@ impl<'a> Suspension<'a> {
         this
     }
 
-    /// Reports a change of the session's state. The stream of states may skip a suspension. We then do not report the
-    /// resumption.
     fn tell(&mut self, state: SessionState) {
         let Some(reporter) = self.reporter else {
             return;
@@ -400,9 +377,10 @@ impl<'a> Suspension<'a> {
     }
 }
 
-/// Waits until a held znode has been deleted. If the session ends first, waits forever, and the caller notices the end.
+/// Waits until the znode has been deleted. If the session ends first, waits forever, because the caller notices the
+/// end.
 ///
-/// We read the znode again after each event, because an event may arrive before we know that the session has ended.
+/// After each event we read the znode again. If the event was caused by the end of the session, the read fails.
 async fn removed(session: &Session, path: &ZnodePath, listener: Option<&Listener>) {
     loop {
         match watch_own(session, path, listener).await {
@@ -420,7 +398,6 @@ async fn removed(session: &Session, path: &ZnodePath, listener: Option<&Listener
     }
 }
 
-/// Watches a held znode, and passes its data to the listener. Returns its owner if it exists.
 async fn watch_own(
     session: &Session,
     path: &ZnodePath,

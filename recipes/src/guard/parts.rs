@@ -16,7 +16,6 @@ use crate::queue::Grant;
 use crate::reporter::Reporter;
 
 impl Guard {
-    /// The only constructor of a guard.
     #[inline(always)] // so that the parts are written directly into the guard
     pub(super) fn of(parts: GuardParts) -> Self {
         let GuardParts {
@@ -27,8 +26,8 @@ impl Guard {
             reporter,
             own,
         } = parts;
-        // A leadership starts its own monitor (see `monitored`). If a session has no timeout, its store is in this
-        // process and `is_held` reads the store. Such a guard only needs a monitor for its events.
+        // The guard of a leadership starts its own monitor (see `monitored`). A session without a timeout belongs to an
+        // embedded store. `is_held` reads that store directly, so such a guard needs a monitor only for its events.
         let has_sink = reporter.sink().is_some();
         let watched = kind != Kind::Candidate && (session.timeout().is_some() || has_sink);
         let guard = Self(Box::new(GuardState {
@@ -51,7 +50,7 @@ impl Guard {
     }
 
     /// Takes the guard apart so that its znode can be replaced. Ends the guard's monitor, because the monitor would
-    /// mistake the replacement for a removal. If the guard is lost, releases it and returns an error.
+    /// mistake the replacement for a removal. If the guard is lost, returns an error and releases the lock.
     pub(crate) fn take_apart(mut self) -> Result<GuardParts, LostReason> {
         if let Some(reason) = self.reason() {
             return Err(reason);
@@ -69,7 +68,7 @@ impl Guard {
     }
 }
 
-/// The parts of a guard. No monitor watches them, and dropping them does not release the lock.
+/// Contents of a guard without its monitor. Dropping the parts does not release the lock.
 pub(crate) struct GuardParts {
     pub(crate) session: Session,
     pub(crate) held: Grant,
@@ -80,7 +79,7 @@ pub(crate) struct GuardParts {
 }
 
 impl GuardParts {
-    /// Rebuilds the guard. Fails if the lease has lapsed in the meantime. Does not check whether the znode was removed.
+    /// Fails if the lease has lapsed since the guard was taken apart. Does not check whether the znode was removed.
     pub(crate) fn into_guard(mut self) -> Result<Guard, LostReason> {
         let lost = reason_of(&self.held.lease);
         self.own = self.own.map(|own| Box::new(own.renewed()));

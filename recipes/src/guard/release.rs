@@ -16,12 +16,12 @@ use crate::queue::{PendingDelete, delete_until_gone};
 use crate::reporter::Reporter;
 
 impl Guard {
-    /// Releases a shared guard. All other owners then see the guard as lost. A second release fails with
+    /// Releases a shared guard. Its other owners then see the guard as lost. A second release fails with
     /// [`LostReason::Released`].
     pub(crate) fn release_in_place(
         &self,
     ) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
-        // Note the release before the delete is sent, because another client may hold the lock from then on.
+        // Note the release before sending the delete, because another client may hold the lock from then on.
         let known = self.reason();
         self.note(LostReason::Released);
         let first = !self.0.released.swap(true, Ordering::AcqRel);
@@ -34,7 +34,6 @@ impl Guard {
         }
     }
 
-    /// Releases an owned guard. After this call, only the guard's monitor can still see it.
     pub(super) fn release_owned(self) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
         let (release, known) = self.begin_release();
         release.confirmed(known)
@@ -50,14 +49,13 @@ impl Guard {
         (self.send_release(), known)
     }
 
-    /// Sends the delete, together with the queue's release marker if this holder has read one.
     pub(super) fn send_release(&self) -> Release {
-        // End the monitor before the delete is sent. Otherwise the monitor would mistake the delete for a removal by
+        // End the monitor before sending the delete, because the monitor would mistake the delete for a removal by
         // another client.
         if let Some(monitor) = &self.0.monitor {
             monitor.end(self);
         }
-        // Only write the marker for an exclusive lock. Other holders of a shared lock may still hold it, and the marker
+        // Write the release marker only for an exclusive lock. A shared lock may have other holders, and the marker
         // would declare them released.
         let marker = self
             .0
@@ -100,7 +98,7 @@ impl Guard {
         }
     }
 
-    /// Deletes the entry by reference. Returns false if the delete needs a request.
+    /// Deletes the entry in an embedded store without a request. Returns false if that is not possible.
     #[inline]
     fn leaves_by_reference(&self) -> bool {
         let entry = self.0.held.node.key();
@@ -126,14 +124,10 @@ impl Guard {
     }
 }
 
-/// A release that has been sent. Its result is true if the znode existed. Dropping this value does not stop the
-/// release. It is small, because it is moved with each release.
 pub(super) enum Release {
     Done(bool),
-    /// The delete was sent and not answered. Boxed, because an embedded store answers immediately and should not pay
-    /// for the space.
+    /// Boxed to keep the enum small, because an embedded store rarely needs this variant.
     Sent(Box<SentDelete>),
-    /// A background task continues the release, because the store refused the delete or the delete contained a marker.
     InBackground(oneshot::Receiver<Result<bool, Error>>),
 }
 
@@ -154,8 +148,8 @@ impl Release {
     }
 }
 
-/// Returns the result of a release. If we knew of a loss before the release, we return this loss even if the znode
-/// still existed, because the znode may outlive the lease.
+/// Returns the result of a release. A loss that was known before the release is an error even if the delete found the
+/// znode, because the znode may outlive the lease.
 fn outcome(answer: Result<bool, Error>, known: Option<LostReason>) -> Result<()> {
     match (answer, known) {
         (_, Some(reason)) => Err(reason.into()),
@@ -165,8 +159,8 @@ fn outcome(answer: Result<bool, Error>, known: Option<LostReason>) -> Result<()>
     }
 }
 
-/// The delete of a release. The store's answer wakes only the caller. A background task only starts if the caller drops
-/// this value, or if the delete must be retried.
+/// A sent delete whose answer goes directly to the caller. A background task starts only if the caller drops this value
+/// or the delete must be retried.
 pub(super) struct SentDelete {
     session: Session,
     path: ZnodePath,
@@ -215,7 +209,6 @@ fn finish_in_background(
     spawn_detached(async move {
         let done = work.await;
         report_released(&reporter, &done);
-        // If the future was dropped, the receiver has been dropped as well.
         let _ = send.send(done);
     });
     answer
@@ -234,8 +227,8 @@ fn report_released(reporter: &Reporter, answer: &Result<bool, Error>) {
     }
 }
 
-/// Waits for a delete with a marker. If it was refused or its reply was lost, sends plain deletes. The marker is only
-/// an optimization, and its version may be outdated.
+/// Waits for a delete that was sent together with a marker. If the store refused it or the reply was lost, sends plain
+/// deletes, because the marker is only an optimization.
 async fn after_marked_delete(
     session: Session,
     path: ZnodePath,
@@ -249,11 +242,10 @@ async fn after_marked_delete(
     drop(pending);
     let first = Err(session.delete(&path, None));
     let was_there = delete_until_gone(session, path, first).await?;
-    // If a reply was lost, the first delete may have removed the znode.
+    // If the reply was lost, the first delete may have removed the znode.
     Ok(was_there || error.is_ambiguous())
 }
 
-/// Sends the releases of all guards of one session, and then waits once until they are written.
 pub(super) fn drop_all(guards: impl IntoIterator<Item = Guard>) {
     let mut under_way = None;
     for mut guard in guards {
@@ -268,7 +260,6 @@ pub(super) fn drop_all(guards: impl IntoIterator<Item = Guard>) {
     }
 }
 
-/// Sends all releases. Returns only the releases that failed or are not confirmed yet.
 pub(super) fn send_all(guards: impl IntoIterator<Item = Guard>) -> Vec<SentRelease> {
     let sent = guards.into_iter().map(Guard::begin_release);
     sent.filter(|sent| !matches!(sent, (Release::Done(true), None)))

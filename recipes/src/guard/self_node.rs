@@ -1,6 +1,7 @@
-//! Writes of a holder to its own znode. Other clients also write to this znode.
+//! Writes of a holder to its own znode.
 //!
-//! Each write is conditional on the version that was read last, so that no unread revocation request is overwritten.
+//! Other clients write their revocation requests into the same znode. Each write of the holder is therefore conditional
+//! on the version that it read last, so that it never overwrites an unread request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -19,13 +20,12 @@ pub(super) struct SelfNode {
     hearing: Arc<RevocationInbox>,
     /// Version of the znode's data. It starts at 0, which is correct until another client writes.
     version: AtomicI32,
-    /// Serializes the writes. Each write is conditional on the version that the previous write returned.
+    /// Serializes the writes, because each one is conditional on the version that the previous one returned.
     turn: Mutex<()>,
 }
 
 impl SelfNode {
-    /// Returns the state for a znode that replaces this one. Requests that were already delivered are not delivered
-    /// again.
+    /// Revocation requests that were already delivered are not delivered again.
     pub(super) fn renewed(self) -> Self {
         Self {
             hearing: self.hearing,
@@ -49,8 +49,8 @@ impl Guard {
         .await
     }
 
-    /// Changes the holder's metadata. If the reply of a write is lost, the write is repeated with the metadata at that
-    /// time. So the later of two concurrent changes wins.
+    /// Changes the holder's metadata. A retried write sends the metadata at the time of the retry, so the later of two
+    /// concurrent changes wins.
     pub(crate) async fn rewrite(&self, change: impl FnOnce(&mut LockMetadata)) -> Result<()> {
         let (before, after) = {
             let mut data = self.0.data.lock();
@@ -72,8 +72,6 @@ impl Guard {
         written
     }
 
-    /// Writes the data at the known version, so that no write of another client is lost. If the version is outdated,
-    /// reads the znode first.
     async fn write_data(&self) -> Result<()> {
         let own = self.own();
         let _turn = own.turn.lock().await;
@@ -81,8 +79,7 @@ impl Guard {
             if let Some(reason) = self.reason() {
                 return Err(reason.into());
             }
-            // Read the data in each round, because `read_own` merges other clients' writes, and another call may have
-            // changed the data.
+            // Read the data in each round, because `read_own` or a concurrent call may have changed them.
             let data = self.0.data.lock().to_bytes();
             let version = own.version.load(Ordering::Relaxed);
             let writing =
@@ -103,16 +100,16 @@ impl Guard {
             let is_written = there.is_some_and(|there| says(&there, &data));
             match ambiguous {
                 Some(_) if is_written => break,
-                // A retry would return the same error code, which we cannot decode.
+                // The server answered with an error code that we cannot decode. A retry would return the same code.
                 Some(error) if error != Error::ConnectionLoss => return Err(self.end_of(error)),
                 _ => {}
             }
         }
-        // The write may have waited for a connection, and the lease may have lapsed in the meantime.
+        // While the write waited for a connection, the lease may have lapsed.
         self.reason().map_or(Ok(()), |reason| Err(reason.into()))
     }
 
-    /// Delivers a request found in our znode, and merges other clients' writes into the metadata.
+    /// Reads our znode, delivers a revocation request, and merges other clients' writes into our metadata.
     async fn read_own(&self, own: &SelfNode) -> Result<Option<LockMetadata>> {
         let reading = retry(|| self.0.session.get_data(self.0.held.node.path())).await;
         let (there, stat) = reading.map_err(|error| self.end_of(error))?;
@@ -156,7 +153,6 @@ impl Guard {
     }
 }
 
-/// Returns true if the znode contains the data that we sent. Revocation requests are ignored.
 fn says(there: &LockMetadata, sent: &[u8]) -> bool {
     let plain = |metadata: &LockMetadata| LockMetadata {
         revocation: None,

@@ -18,11 +18,10 @@ use crate::token::FencingToken;
 /// Several znodes of one session, granted by one transaction and held as one. [`Permit`](crate::Permit) and
 /// [`MultiGuard`](crate::MultiGuard) are built on it.
 ///
-/// All znodes share one fencing token. If one of them is lost, the whole set counts as lost. Dropping the set sends all
-/// releases and then waits until they are written, for at most as long as the drop of one [`Guard`].
+/// All znodes share one fencing token. If one znode is lost, the whole set counts as lost. Dropping the set sends all
+/// releases first, and then waits at most as long as the drop of one [`Guard`].
 #[must_use = "dropping guards releases what they hold"]
 pub struct GuardSet {
-    /// The guards. It is only empty after they were moved out. A single permit needs no allocation.
     guards: SmallVec<[Guard; 1]>,
 }
 
@@ -51,18 +50,17 @@ impl GuardSet {
         std::mem::take(&mut self.guards).into_iter()
     }
 
-    /// Takes `count` guards from the end, if at least one remains.
     pub(crate) fn split_off(&mut self, count: usize) -> Option<Self> {
         let stays = self.guards.len().checked_sub(count)?;
         (count > 0 && stays > 0).then(|| Self::new(self.guards.drain(stays..)))
     }
 
-    /// Returns the fencing token of the grant, which the whole set shares. See [`Guard::fencing_token`].
+    /// Returns the fencing token, which the whole set shares.
     pub fn fencing_token(&self) -> FencingToken {
         self.first().fencing_token()
     }
 
-    /// Returns the deadline until which no other client can hold any part of the set. See [`Guard::held_until`].
+    /// Returns the deadline until which no other client can hold any part of the set.
     pub fn held_until(&self) -> Option<Deadline> {
         self.first().held_until()
     }
@@ -93,7 +91,7 @@ impl GuardSet {
         requests.next().await.expect("a set is never empty")
     }
 
-    /// Runs a future while the whole set is held. See [`Guard::protect`].
+    /// Runs a future while the whole set is held.
     ///
     /// # Errors
     /// [`LostReason`], if any part of the set is lost first.
@@ -130,8 +128,7 @@ impl GuardSet {
         self.first().session()
     }
 
-    /// Releases all guards. The call itself sends the releases, so dropping the future does not stop them. Fails if any
-    /// part had been lost before, but releases the other parts anyway.
+    /// Releases all guards, even if some had been lost before. In that case the result is an error.
     pub(crate) fn release(mut self) -> impl Future<Output = Result<()>> + Send + 'static {
         all_confirmed(send_all(self.guards.drain(..)))
     }

@@ -1,9 +1,8 @@
 //! [`Claim`]: the protected create.
 //!
 //! The create may have been executed even if its reply was lost. As in Curator's protected create
-//! (`CreateBuilder.withProtection`), the znode's name contains an id that is unique to this create. So we can find the
-//! znode by its name and owner, and never create it twice. A claim always knows which znodes its create may have made.
-//! So dropping the claim never leaves a znode behind (invariant 7).
+//! (`CreateBuilder.withProtection`), the znode's name contains an id that is unique to this create. So the claim can
+//! find its znode. It never creates the znode twice, and never leaves it behind when it is dropped (invariant 7).
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -27,9 +26,8 @@ pub(crate) struct Claim<'a, R: Created> {
     state: State<R>,
 }
 
-/// Names of a claim's znodes. They contain a unique id, so no other claim uses them.
 pub(crate) enum Names<'a> {
-    /// One entry per queue, all with the same name. The store appends a number.
+    /// One entry per queue. The store appends a number to the name.
     Numbered {
         queues: &'a [ZnodePath],
         kind: Kind,
@@ -48,13 +46,12 @@ enum State<R: Created> {
 }
 
 pub(crate) trait Created: Send + 'static {
-    /// Type of the created znodes. It is an array for a single entry, so that waiting for one lock allocates no list.
+    /// Paths of the created znodes. An array for a single entry, so that waiting for one lock allocates no list.
     type Nodes: AsRef<[ZnodePath]> + TryFrom<Vec<ZnodePath>> + Send;
 
     fn nodes(&self) -> Self::Nodes;
 }
 
-/// An entry's znode, the zxid of its create, and its predecessor.
 pub(crate) type Enqueued = (ZnodePath, Zxid, Predecessor);
 
 impl Created for Enqueued {
@@ -143,14 +140,14 @@ impl<'a, R: Created> Claim<'a, R> {
                 Err(error) if error.is_ambiguous() => error,
                 Err(error) => return Err(error),
             };
-            // Never send the request again without a search for the entries. If both creates were executed, the unknown
-            // entry would block the queue for as long as the session lives.
+            // Search for the entries before the request is sent again. If both creates were executed, the entry that we
+            // do not know would block the queue until the session ends.
             let found = Box::pin(self.find()).await?;
             if found.iter().any(Option::is_some) {
                 return Ok(Creation::Found(found));
             }
-            // The reply contained an error code that we cannot decode. A retry would return it again. Our znode is
-            // missing, so the create was refused.
+            // The server answered with an error code that we cannot decode. Our znode is missing, so the server refused
+            // the create. A retry would return the same code.
             if lost != Error::ConnectionLoss {
                 return Err(lost);
             }
@@ -172,7 +169,7 @@ impl<'a, R: Created> Claim<'a, R> {
                 Ok(reply)
             }
             Err(error) => {
-                // Any other error is a refusal by the store, so nothing was created.
+                // An unambiguous error is a refusal by the store, so nothing was created.
                 self.state = match error.is_ambiguous() {
                     true => State::Unknown,
                     false => State::Unsent,
@@ -182,8 +179,7 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// Checks that the reply has the expected number of znodes. With a wrong number we do not know what was created, as
-    /// if the reply had been lost.
+    /// A reply with a wrong number of znodes is treated like a lost reply, because it does not show what was created.
     #[inline]
     fn checked(&self, reply: R) -> Result<(R, R::Nodes), Error> {
         let expected = match &self.names {
@@ -200,8 +196,8 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// Records whether an unanswered create with exact names was executed. If `created` is false, the caller must know
-    /// that the create cannot be executed any more.
+    /// Records whether an unanswered create with exact names was executed. The caller may pass `false` only if the
+    /// create can no longer be executed.
     pub(crate) fn resolve(&mut self, created: bool) {
         self.state = match created {
             true => State::owned(self.exact_names().to_vec()),
@@ -209,7 +205,6 @@ impl<'a, R: Created> Claim<'a, R> {
         };
     }
 
-    /// Searches for the entries of an unanswered create. The claim then owns the entries that exist.
     async fn find(&mut self) -> Result<Vec<Option<(ZnodePath, Zxid)>>, Error> {
         let Names::Numbered { queues, kind, id } = self.names else {
             unreachable!("znodes with exact names are looked for by the caller");
@@ -227,14 +222,13 @@ impl<'a, R: Created> Claim<'a, R> {
         Ok(found)
     }
 
-    /// Removes all znodes that were created or may still be created.
     pub(crate) fn abandon(&mut self) {
         let state = std::mem::replace(&mut self.state, State::Unsent);
         match (state, &self.names) {
             (State::Unsent, _) => {}
             (State::Owned(nodes), _) => remove_all(self.session, nodes.as_ref()),
-            // A session's requests are executed in the order of sending. So this delete is executed after a create that
-            // is still in flight.
+            // A session's requests are executed in the order of sending. So this delete also removes the result of a
+            // create that is still in flight.
             (_, Names::Exact(names)) => remove_all(self.session, names),
             (state, Names::Numbered { queues, kind, id }) => {
                 let (session, queues) = (self.session.clone(), queues.to_vec());
@@ -247,7 +241,6 @@ impl<'a, R: Created> Claim<'a, R> {
 impl<R: Created> Drop for Claim<'_, R> {
     #[inline]
     fn drop(&mut self) {
-        // After a grant, the usual case, there is nothing to remove.
         if !matches!(self.state, State::Unsent) {
             self.abandon();
         }
@@ -264,8 +257,7 @@ fn clean_up<R: Created>(session: Session, queues: Vec<ZnodePath>, name: String, 
     if let Ok(Ok(reply)) = &reply {
         return remove_all(&session, reply.nodes().as_ref());
     }
-    // Count the clean-up from now on and not only after the reply, because a program may wait until no clean-up is
-    // pending.
+    // Count the clean-up before the reply arrives, because a program may wait until no clean-up is pending.
     let pending = Cleanup::new(&session, &queues[0]);
     spawn_detached(async move {
         let (_pending, session) = (pending, session);
@@ -281,7 +273,6 @@ fn clean_up<R: Created>(session: Session, queues: Vec<ZnodePath>, name: String, 
                     .iter()
                     .for_each(|node| remove(&session, node));
             }
-            // The connection may also break while this task waits for the reply.
             Err(error) if error.is_ambiguous() => sweep(session, queues, name).await,
             Err(_) => {}
         }
@@ -299,7 +290,6 @@ async fn sweep(session: Session, queues: Vec<ZnodePath>, name: String) {
             }
             Err(error) => error,
         };
-        // Gives up only if no retry can help, and logs that.
         match cleanup.retry_after(session, error).await {
             Ok(again) => session = again,
             Err(_) => return,
@@ -307,7 +297,6 @@ async fn sweep(session: Session, queues: Vec<ZnodePath>, name: String) {
     }
 }
 
-/// Searches all queues concurrently for the entries with this name.
 async fn find_all(
     session: &Session,
     queues: &[ZnodePath],
@@ -317,10 +306,8 @@ async fn find_all(
     try_join_all(searches).await
 }
 
-/// Finds one entry by its unique name and its owner.
-///
-/// A list without the entry only proves its absence if the list was read after a committed write on the same
-/// connection. Without such a write, the create may still be on its way over the broken connection (invariant 8).
+/// Finds one entry by its unique name and its owner. A list without the entry proves its absence only after a committed
+/// write on the same connection. Otherwise the create may still be on its way over the broken connection (invariant 8).
 async fn find(
     session: &Session,
     queue: &ZnodePath,
@@ -329,7 +316,6 @@ async fn find(
     let unnumbered = queue.join(name)?;
     let children = retry(|| list_behind_a_write(session, queue, &unnumbered)).await?;
     for child in children.iter().filter(|child| child.starts_with(name)) {
-        // Check the owner too, because another client can copy a name.
         let node = queue.join(child)?;
         if let Some(czxid) = created_at(session, &node).await? {
             return Ok(Some((node, czxid)));
@@ -341,18 +327,17 @@ async fn find(
 const NO_VERSION: i32 = i32::MAX;
 
 /// Lists a queue after a committed write on the same connection. The write is a delete of `missing`, which never
-/// exists. The delete is refused, but the servers agree on it as on any write. A sync is not enough, because it is not
-/// a transaction.
+/// exists, because the servers order a refused delete like any other write. A sync is not enough, because it is not a
+/// transaction.
 async fn list_behind_a_write(
     session: &Session,
     queue: &ZnodePath,
     missing: &ZnodePath,
 ) -> Result<Vec<String>, Error> {
-    // Send both requests before awaiting either. They take one round trip, and the list cannot overtake the write.
+    // Send both requests before awaiting either, to save a round trip.
     let barrier = session.delete(missing, Some(NO_VERSION));
     let list = session.get_children(queue);
     match (barrier.await, list.await) {
-        // If the write was lost, the list proves nothing, so the caller must send both requests again.
         (Err(Error::ConnectionLoss), _) => Err(Error::ConnectionLoss),
         (Err(Error::NoNode { .. } | Error::BadVersion { .. }), Ok((names, _))) => Ok(names),
         (_, Err(Error::NoNode { .. })) => Ok(Vec::new()),
@@ -361,7 +346,7 @@ async fn list_behind_a_write(
     }
 }
 
-/// Returns the czxid of a znode if this session owns it. A matching name is not enough, because it can be copied.
+/// Returns the czxid of a znode if this session owns it. Another client can copy the name.
 pub(crate) async fn created_at(session: &Session, node: &ZnodePath) -> Result<Option<Zxid>, Error> {
     let stat = retry(|| session.exists(node)).await?;
     Ok(stat
@@ -392,7 +377,6 @@ pub(crate) fn enqueue(
     session.enqueue(enqueue)
 }
 
-/// Creates a queue's znode and its missing ancestors.
 pub(crate) async fn create_queue(
     session: &Session,
     queue: &ZnodePath,
@@ -403,7 +387,7 @@ pub(crate) async fn create_queue(
         let marker = ReleaseMarker::fresh_bytes(kind);
         match retry(|| session.create(queue, marker.clone(), mode)).await {
             Ok(_) | Err(Error::NodeExists { .. }) => return Ok(()),
-            // The server does not support containers. Use a persistent znode, which remains when the queue is empty.
+            // The server does not support containers.
             Err(Error::Unimplemented { .. }) if mode == CreateMode::Container => {
                 mode = CreateMode::Persistent;
             }
@@ -420,8 +404,7 @@ pub(crate) async fn create_queue(
     }
 }
 
-/// Creates missing ancestors, as containers if possible. Persistent znodes would accumulate in a program that uses new
-/// paths all the time.
+/// Uses containers if possible, because persistent znodes would accumulate in a program that keeps using new paths.
 pub(crate) async fn create_above(
     session: &Session,
     above: &ZnodePath,
@@ -454,7 +437,6 @@ mod tests {
         (client, session, queues)
     }
 
-    /// Creates an entry in each queue. Returns the executed call, the entries, and watches on them.
     async fn create(
         session: &Session,
         queues: &[ZnodePath],
@@ -481,7 +463,6 @@ mod tests {
         (call, nodes, watches)
     }
 
-    /// The test detects the removal by watches, which fire when the entries are deleted.
     #[test]
     fn a_dropped_claim_leaves_no_entry_behind() {
         pollster::block_on(async {
@@ -489,7 +470,6 @@ mod tests {
             type Answer = fn(Call<Vec<OpReply>>) -> State<Vec<OpReply>>;
             let sent: Answer = |call| State::Sent(Box::new(call));
             let lost: Answer = |_| State::Unknown;
-            // In the last two cases one queue has no entry. The reply then has too few znodes and is ambiguous.
             for (answer, created) in [(sent, 3), (lost, 3), (sent, 2), (lost, 2)] {
                 let id = EntryId::fresh();
                 let names = Names::Numbered {

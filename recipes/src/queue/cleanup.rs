@@ -4,14 +4,12 @@ use lockkeeper_store::{Call, Cleanup, Error, Session, ZnodePath, spawn_detached}
 
 pub(crate) type PendingDelete = Result<Result<(), Error>, Call<()>>;
 
-/// Withdraws an entry. Continues in the background if the store does not answer immediately.
 pub(crate) fn remove(session: &Session, path: &ZnodePath) {
     match session.withdraw(path).now_or_never() {
         Ok(Ok(()) | Err(Error::NoNode { .. })) => {}
         first => {
             let (session, path) = (session.clone(), path.clone());
             spawn_detached(async move {
-                // The failure has already been logged, and we have no caller to return it to.
                 let _ = until_gone(session, path, first, Session::withdraw).await;
             });
         }
@@ -25,9 +23,8 @@ pub(crate) fn remove_all<'a>(session: &Session, nodes: impl IntoIterator<Item = 
     session.flush();
 }
 
-/// Deletes a znode of this session. Returns true if it may have existed when the delete was first sent.
-///
-/// If a delete is refused or its reply is lost, it is retried ([`Cleanup`]). This is safe because the name is unique.
+/// Deletes a znode of this session, and retries if the delete is refused or its reply is lost ([`Cleanup`]). A retry is
+/// safe, because the name is unique. Returns true if the znode may have existed when the delete was first sent.
 pub(crate) async fn delete_until_gone(
     session: Session,
     path: ZnodePath,

@@ -1,7 +1,7 @@
 //! Finds contenders among the children of a queue.
 //!
-//! Contenders are ephemeral. A persistent znode with a contender's name must not block a lock. A store's index contains
-//! only ephemeral znodes. If the store only lists names, we may have to read the state of some znodes.
+//! Contenders are ephemeral, so a persistent znode with a contender's name must not block a lock. If the store only
+//! lists names, we may have to read some of the znodes.
 
 use lockkeeper_store::{Error, Session, Stat, ZnodePath};
 
@@ -11,11 +11,10 @@ use crate::error::{LockError, Result};
 use crate::names::{Kind, contender_number, has_unique_id};
 use crate::retry::retry;
 
-/// Number of requests that are sent before the first reply is awaited. It bounds the memory for large folders
-/// (invariant 10).
+/// Number of requests that are sent before the first reply is awaited. This bounds the memory for queues with many
+/// children (invariant 10).
 const ASKED_AT_ONCE: usize = 256;
 
-/// Returns the children that have the names of contenders, in the order of their numbers.
 pub(crate) fn contenders<'a>(session: &Session, children: &'a [String]) -> Vec<(i64, &'a str)> {
     let numbered = children.iter().filter_map(|child| {
         let number = contender_number(session, child)?;
@@ -26,7 +25,6 @@ pub(crate) fn contenders<'a>(session: &Session, children: &'a [String]) -> Vec<(
     contenders
 }
 
-/// Like [`contenders`], but returns the paths.
 pub(crate) fn in_order(
     session: &Session,
     parent: &ZnodePath,
@@ -36,7 +34,7 @@ pub(crate) fn in_order(
     contenders.map(|(_, name)| parent.join(name)).collect()
 }
 
-/// Returns true if one of these children would block a new contender. `is_index` means that all of them are ephemeral.
+/// `is_index` says that all of these children are ephemeral.
 pub(crate) async fn is_taken(queue: Queue<'_>, names: &[String], is_index: bool) -> Result<bool> {
     let Queue {
         session,
@@ -61,13 +59,12 @@ pub(crate) async fn looks_taken(queue: Queue<'_>, synced: bool) -> Result<bool> 
     let limit = usize::from(queue.kind.is_exclusive());
     match list_queue(queue.session, queue.path, limit, synced).await {
         Ok((names, is_index)) => is_taken(queue, &names, is_index).await,
-        // The queue's znode does not exist, because the queue was never used or was reaped.
         Err(Error::NoNode { .. }) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Returns true if one of these names is a contender. We trust a name with a unique id and do not read its znode, so
+/// Returns true if one of these names is a contender. A name with a unique id counts without a read of its znode, so
 /// that trying a held lock costs one request.
 pub(crate) async fn any_contends(
     session: &Session,
@@ -80,7 +77,6 @@ pub(crate) async fn any_contends(
     Ok(first_ephemeral(session, queue, names).await?.is_some())
 }
 
-/// Refuses a queue that contains an entry of another recipe.
 pub(crate) async fn check_kind(
     session: &Session,
     queue: &ZnodePath,
@@ -101,7 +97,7 @@ pub(crate) async fn check_kind(
     stranger.map_or(Ok(()), |stranger| check_name(queue, expected, stranger))
 }
 
-/// Refuses a child of another recipe. The caller must know that the child is ephemeral or part of a semaphore.
+/// The caller must know that the child is ephemeral or part of a semaphore.
 pub(crate) fn check_name(queue: &ZnodePath, expected: Kind, child: &str) -> Result<()> {
     match expected.foreign_recipe(child) {
         None => Ok(()),
@@ -127,7 +123,6 @@ pub(crate) async fn first_ephemeral<'a>(
     Ok(first.map(|index| names[index]))
 }
 
-/// Returns the index of the first of these children whose Stat satisfies the condition.
 pub(crate) async fn first_such(
     session: &Session,
     queue: &ZnodePath,
@@ -191,7 +186,6 @@ mod tests {
 
     use super::*;
 
-    /// The queue has more children than one round trip reads.
     #[test]
     fn the_first_of_many_children_is_found_by_its_place() {
         pollster::block_on(async {
@@ -212,7 +206,6 @@ mod tests {
             );
             for place in places {
                 let child = queue.join(&names[place]).unwrap();
-                // A persistent child ahead does not match.
                 let ahead = queue.join(&names[place - 1]).unwrap();
                 session
                     .create(&ahead, "", CreateMode::Persistent)

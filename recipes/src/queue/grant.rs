@@ -13,7 +13,6 @@ pub(crate) struct Grant {
     pub(crate) token: FencingToken,
     /// The lease at the time of the grant. Once this lease has lapsed, the guard is lost for good (invariant 6).
     pub(crate) lease: Lease,
-    /// Release marker of the queue, if the holder has read the marker while it waited.
     pub(crate) marker: Option<CurrentMarker>,
 }
 
@@ -28,7 +27,7 @@ impl Grant {
     }
 }
 
-/// The znode of a grant. In an embedded store it is a reference to the entry, and its path is only built on demand.
+/// The znode of a grant. In an embedded store it is a reference whose path is built on demand.
 #[derive(Clone)]
 pub(crate) struct GrantNode {
     entry: Option<GrantEntry>,

@@ -1,7 +1,7 @@
 //! [`ListedQueue`]: finds the blocker in a store that only lists names, such as ZooKeeper.
 //!
-//! We list and order the names once ([`Predecessors`]). After that the waiter does not list them again, but reads the
-//! release marker and a few entries ahead. So the cost of a hand-over does not grow with the queue.
+//! The waiter lists and orders the names once ([`Predecessors`]). After that it reads only the release marker and a few
+//! entries ahead, so the cost of a hand-over does not grow with the queue.
 
 use lockkeeper_store::{Error, ReadOp, ReadReply, Session, ZnodePath};
 
@@ -17,13 +17,12 @@ use crate::retry::retry;
 const FIRST_READS: usize = 8;
 const MAX_READS: usize = 128;
 
-/// Maximum number of names read per entry (see [`names_of`]).
 const MAX_NAMES: usize = 3;
 
 #[derive(Default)]
 pub(super) struct ListedQueue {
     predecessors: Predecessors,
-    /// Number of names that a new list would return, as of the last read of the parent.
+    /// Number of names that a new list would return.
     queued: usize,
     pub(super) marker: Option<CurrentMarker>,
     /// Number from the release marker. All entries up to this number have left.
@@ -31,8 +30,8 @@ pub(super) struct ListedQueue {
 }
 
 impl ListedQueue {
-    /// Orders a list of all names, and watches the nearest entry that blocks `entry`. The list does not show whether
-    /// our session owns `entry`. `own` says whether the caller knows it.
+    /// Orders a list of all names, and watches the nearest entry that blocks `entry`. `own` says whether the caller
+    /// knows that our session owns `entry`, because the list does not show that.
     pub(super) async fn order(
         &mut self,
         queue: Queue<'_>,
@@ -55,7 +54,6 @@ impl ListedQueue {
         self.find(queue, entry, own).await
     }
 
-    /// Watches the nearest blocking entry again after its data has changed.
     pub(super) async fn watch_again(
         &mut self,
         queue: Queue<'_>,
@@ -64,8 +62,8 @@ impl ListedQueue {
         self.find(queue, entry, Own::Unknown).await
     }
 
-    /// Watches the nearest blocking entry. If no entry blocks, confirms that our entry exists (invariant 8). The
-    /// confirmation is skipped if our entry was read after everything that we know about the entries ahead.
+    /// Watches the nearest blocking entry. If no entry blocks, confirms that our entry exists (invariant 8), unless our
+    /// entry was read after the entries ahead.
     async fn find(&mut self, queue: Queue<'_>, entry: &ZnodePath, mut own: Own) -> Result<Step> {
         while let Some(nearest) = self.predecessors.nearest() {
             let by = queue.path.join(nearest)?;
@@ -105,12 +103,10 @@ impl ListedQueue {
     }
 
     /// Returns true if the marker that we read last shows that `entry`, the entry just ahead of us, was released.
-    /// Entries behind us cannot have written a marker yet.
     pub(super) fn has_released(&self, entry: &ZnodePath) -> bool {
         self.released.is_some() && self.released >= number_of(entry)
     }
 
-    /// Reads our entry and the release marker in one request of constant size. Returns true if the entry is ours.
     async fn confirm(&mut self, queue: Queue<'_>, entry: &ZnodePath) -> Result<bool> {
         let Queue {
             session,
@@ -130,7 +126,6 @@ impl ListedQueue {
                 self.queued = usize::try_from(stat.num_children).unwrap_or(0);
                 MarkerReading::parse(kind, session.store_id(), data, stat)
             }
-            // We may have no permission to read the marker, for example.
             _ => None,
         };
         self.marker = reading.as_ref().map(|reading| reading.current);
@@ -138,8 +133,9 @@ impl ListedQueue {
         Ok(true)
     }
 
-    /// Reads whether the nearest entries still exist. An entry that died or that left a shared lock wrote no marker.
-    /// Reads more entries as long as that costs less than a new list. Returns `None` if our entry has been removed.
+    /// Reads whether the nearest entries still exist, because an entry that died or that left a shared lock wrote no
+    /// marker. Continues with further entries as long as that costs less than a new list. Returns `None` if our entry
+    /// has been removed.
     async fn ask_about_nearest(
         &mut self,
         queue: Queue<'_>,
@@ -161,27 +157,24 @@ impl ListedQueue {
     }
 }
 
-/// Returns true if reading the next `few` of the `left` remaining entries may cost more than a list of `queued` names.
 fn exceeds_list(few: usize, left: usize, queued: usize) -> bool {
     MAX_NAMES * few.min(left) > queued
 }
 
-/// Whether our entry was known to exist when the entries ahead were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Own {
     Seen,
     Unknown,
 }
 
-/// Returns true if our session owns the znode. We check the owner, because a name can be copied.
 fn is_own(session: &Session, read: Option<&ReadReply>) -> bool {
     matches!(read, Some(ReadReply::Data { stat, .. }) if stat.ephemeral_owner == session.id())
 }
 
-/// Watches the entry `by`. Returns `None` if it is not ephemeral.
+/// Returns `None` if the entry is persistent.
 async fn watch(session: &Session, by: ZnodePath, count: usize) -> Result<Option<Blocker>, Error> {
     let (stat, watcher, is_traceable) = if is_writer(by.name()) {
-        // When our entries are converted between reader and writer, their new name can be derived from the old one.
+        // If our client converts an entry between reader and writer, the new name can be derived from the old one.
         // Since version 5.5 (CURATOR-621), Curator converts a writer into a reader in a new znode that has the same
         // number but an arbitrary name. Only a new list shows this name.
         match session.watch_data(&by).await {
@@ -208,8 +201,8 @@ async fn watch(session: &Session, by: ZnodePath, count: usize) -> Result<Option<
     }))
 }
 
-/// Returns the current name of each entry, or `None` if it does not exist. Our `entry` is read last, so if it exists,
-/// it still existed after the missing entries had left.
+/// Returns the current name of each entry, or `None` for an entry that has left. Reads our `entry` last. If `entry`
+/// exists, it has outlived the missing entries.
 async fn standing(
     queue: Queue<'_>,
     entry: &ZnodePath,
@@ -236,7 +229,6 @@ async fn standing(
     Ok(Some(found.collect()))
 }
 
-/// Returns the possible names of an entry, in reading order.
 fn names_of(name: &str) -> Vec<String> {
     match converted(name) {
         // If an upgrade fails, the reader returns to its first name. This may happen between two reads, so we read the

@@ -1,4 +1,4 @@
-//! [`LocalEntry`]: an entry in an embedded store, used by reference. It joins, waits and leaves without a request.
+//! [`LocalEntry`]: an entry in an embedded store. It joins, waits and leaves without a request.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::names::{EntryId, Kind};
 use crate::select::{Either, select};
 use crate::token::FencingToken;
 
-/// An entry in an embedded store. Each waiter has one, so the type is small. Dropping the entry leaves the queue.
+/// Small, because each waiter has one. Dropping the entry leaves the queue.
 pub(crate) struct LocalEntry(Option<Parts>);
 
 struct Parts {
@@ -27,7 +27,7 @@ struct Parts {
     node: GrantNode,
     id: EntryId,
     data: EntryData,
-    /// The session's lease from before the entry was created. If the lease lapses later, `may_grant` returns false.
+    /// The session's lease from before the entry was created.
     lease: Lease,
     turn: Option<PredecessorWatch>,
     progress: Option<Progress>,
@@ -44,7 +44,7 @@ const HANDED_OVER: &str = "it has been handed over";
 
 impl LocalEntry {
     /// Adds an entry to a queue. If the entry holds the lock immediately and the grant need not be reported, `hold`
-    /// turns the entry into a guard. `data` is called with the time in milliseconds since the Unix epoch.
+    /// turns the entry into a guard. `data` receives the Unix time in milliseconds.
     #[inline(always)] // like `hold`, so that the parts are written directly into the guard
     pub(crate) fn enter<G>(
         client: &Client,
@@ -108,7 +108,6 @@ impl LocalEntry {
         Some(hold(session, Grant::new(node, token, lease), data))
     }
 
-    /// Hands the znode over to the caller, which must delete it from then on.
     pub(super) fn take(&mut self) -> GrantNode {
         self.0.take().expect(HANDED_OVER).node
     }
@@ -142,9 +141,8 @@ impl LocalEntry {
         key.expect("it was created by reference")
     }
 
-    /// Waits without requests until the entry ahead has left. Returns false if the wait must continue with requests.
-    /// This is the case if something else blocks, if the session has ended, or if the task may be waiting for its own
-    /// lock. Cancel safe.
+    /// Waits without requests until the entry ahead has left. Returns false if the wait must continue with requests,
+    /// because something else blocks, the session has ended, or the task may be waiting for its own lock. Cancel safe.
     pub(crate) async fn wait(&mut self, kind: Kind, deadline: &Option<Progress>) -> bool {
         let Parts {
             session,
@@ -182,8 +180,7 @@ impl LocalEntry {
                 Either::Right(_) => return false,
             },
         };
-        // The event is from the transaction that deleted the entry ahead. It says that our entry exists and is not
-        // blocked (invariant 8).
+        // The event says that our entry exists and is not blocked (invariant 8).
         let is_clear = gone.is_ok_and(|gone| gone.clear);
         if is_clear {
             *turn = None;
@@ -191,7 +188,6 @@ impl LocalEntry {
         is_clear
     }
 
-    /// Stops watching the entry ahead. Returns false if there was no such watch.
     pub(super) fn forget_turn(&mut self) -> bool {
         let Parts { session, turn, .. } = self.0.as_mut().expect(HANDED_OVER);
         let turn = turn.take();
@@ -213,14 +209,14 @@ impl LocalEntry {
         let Parts {
             session, progress, ..
         } = self.parts();
-        // We count the entries ahead only if the deadline has passed, because only its error needs the count.
+        // Only the error of a passed deadline needs this count.
         if let Some(progress) = progress.as_ref().filter(|it| it.is_over())
             && let Some(held) = self.parts().node.held()
             && let Some(ahead) = session.count_ahead(held.key)
         {
             progress.note(held.queue.path(), ahead);
         }
-        // Do not report this as a release. We may have been granted the lock without noticing it.
+        // Do not report a release, because we may have been granted the lock without noticing.
         if !self.session().leave(self.key(), DeleteReason::Unknown) {
             remove(self.session(), self.path());
         }

@@ -1,11 +1,9 @@
 //! The order of a queue by names, without I/O. [`Predecessors`] are the entries ahead of a waiter. [`ReleaseMarker`] is
 //! the number up to which a queue has been released.
 //!
-//! A store without an index (ZooKeeper) only shows predecessors in a list of all names. To avoid a second list per
-//! hand-over, a holder that leaves writes a number into the queue's parent, in one multi that also deletes its
-//! entry. All entries up to this number have been released. The next waiter drops these entries from its list. Other
-//! libraries ignore the marker. If the parent contains foreign data or we may not write it, the release is a plain
-//! delete.
+//! A store without an index (ZooKeeper) shows predecessors only in a list of all names. To avoid a new list per
+//! hand-over, a holder that leaves writes its number into the queue's parent, in the multi that deletes its entry. The
+//! next waiter drops all entries up to this number from its list.
 
 use std::sync::OnceLock;
 
@@ -15,7 +13,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::{Kind, converted, is_writer};
 
-/// Entries ahead of a waiter that block it, in the order of their numbers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Predecessors {
     blocking: Vec<(i64, String)>,
@@ -69,10 +66,9 @@ impl Predecessors {
         self.ahead = self.ahead.saturating_sub(1);
     }
 
-    /// Drops the watched entry, which has left, and all entries that have been released according to the marker.
     pub(crate) fn shorten(&mut self, released: Option<i64>) {
         self.watched = self.blocking.last().map(|(sequence, _)| *sequence);
-        // Keep a reader or a writer. It may have been converted, and may still block under its other name.
+        // Keep a reader or a writer, because it may have been converted and may still block under its other name.
         let watched = self.nearest().map(converted);
         if watched == Some(None) {
             self.blocking.pop();
@@ -98,8 +94,7 @@ impl Predecessors {
             let Some((sequence, name)) = self.blocking.pop() else {
                 break;
             };
-            // A writer has left. We can only follow its conversion if it is the writer that we watched, because we know
-            // its data.
+            // We can follow the conversion of a writer only if we watched it, because only then do we know its data.
             if now.is_none() && is_writer(&name) && self.watched != Some(sequence) {
                 return Nearest::Unknown;
             }
@@ -122,7 +117,6 @@ impl Predecessors {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nearest {
-    /// The nearest entry is known, or none is left.
     Known,
     /// All entries that were read have left, so read more entries or list the queue again.
     Further,
@@ -157,20 +151,18 @@ pub(crate) fn holding(mut queue: Vec<ZnodePath>) -> Vec<ZnodePath> {
 
 /// Release marker in the data of a queue's parent. All entries up to its number have left.
 ///
-/// Numbers restart under a new parent, so a marker also contains the id of its store and the czxid of its parent. If we
-/// trusted a copied marker, a waiter could hold the lock together with the holder (invariant 5).
+/// Numbers restart under a new parent, so a marker also contains the id of its store and the czxid of its parent. A
+/// waiter that trusted a copied marker could hold the lock together with another holder (invariant 5).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReleaseMarker {
     v: u32,
     queue: String,
-    /// Id of the store for which the marker is valid. `None` in a queue that no holder has left yet.
+    /// `None` in a queue that no holder has left yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     store: Option<String>,
-    /// Czxid of the parent for which the marker is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     parent: Option<i64>,
-    /// All entries up to this number have left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     released: Option<i64>,
 }
@@ -186,7 +178,6 @@ struct AnyVersion {
 impl ReleaseMarker {
     const VERSION: u32 = 2;
 
-    /// Returns a marker without a number, because the czxid of the parent is not known when the parent is created.
     pub(crate) fn fresh(kind: Kind) -> Self {
         Self {
             v: Self::VERSION,
@@ -197,8 +188,7 @@ impl ReleaseMarker {
         }
     }
 
-    /// Returns the bytes of a fresh marker. They are built once per kind, because every create of an entry contains
-    /// them.
+    /// Built once per kind, because every create of an entry contains these bytes.
     pub(crate) fn fresh_bytes(kind: Kind) -> &'static Bytes {
         static FRESH: [OnceLock<Bytes>; Kind::COUNT] = [const { OnceLock::new() }; Kind::COUNT];
         FRESH[kind as usize].get_or_init(|| Self::fresh(kind).to_bytes())
@@ -210,7 +200,6 @@ impl ReleaseMarker {
             .into()
     }
 
-    /// Returns the number up to which the queue is released, if the marker belongs to this store and parent.
     fn released_in(&self, store: &str, parent: Zxid) -> Option<i64> {
         let is_known = self.v == Self::VERSION;
         let is_here = self.store.as_deref() == Some(store) && self.parent == Some(parent.0);
@@ -223,14 +212,12 @@ impl ReleaseMarker {
 pub(crate) struct CurrentMarker {
     /// Czxid of the parent. It cannot change while the contender's own znode exists.
     parent: Zxid,
-    /// Version of the parent's data. A write at this version never overwrites newer data. If the data are newer, the
-    /// release falls back to a plain delete.
+    /// A write at this version never overwrites newer data.
     version: i32,
 }
 
 impl CurrentMarker {
-    /// Returns the operation that moves the marker to `entry`, for the multi that deletes `entry`. Returns `None`
-    /// without a store id, because the marker would not be valid in any store.
+    /// Returns `None` without a store id, because no client would trust a marker without one.
     pub(crate) fn release(self, store: Option<&str>, kind: Kind, entry: &ZnodePath) -> Option<Op> {
         let marker = ReleaseMarker {
             store: Some(store?.to_owned()),
@@ -253,9 +240,8 @@ pub(crate) struct MarkerReading {
 }
 
 impl MarkerReading {
-    /// Returns `None` for foreign data, including a marker of another recipe. We neither trust nor replace such data.
-    /// If the marker is of this recipe but for another version, store or parent, we ignore its number and may replace
-    /// it.
+    /// Returns `None` for foreign data, such as a marker of another recipe, which we neither trust nor replace. A
+    /// marker of this recipe but of another version, store or parent has no valid number here, but may be replaced.
     pub(crate) fn parse(kind: Kind, store: Option<&str>, data: &[u8], stat: &Stat) -> Option<Self> {
         let store = store?;
         let any: AnyVersion = serde_json::from_slice(data).ok()?;
@@ -438,8 +424,6 @@ mod tests {
 
     const STORE: &str = "one";
 
-    /// Parses a marker. Returns `None` if the data are not ours, and `Some(None)` if they are ours but contain no
-    /// number that is valid here.
     fn read(data: &[u8]) -> Option<Option<i64>> {
         let stat = Stat {
             czxid: Zxid(5),
@@ -493,7 +477,6 @@ mod tests {
         };
         assert_eq!((path.as_str(), version), ("/queue", Some(3)));
         assert_eq!(read(&data), Some(Some(7)));
-        // Without a store id the marker would not be valid in any store.
         assert!(reading.current.release(None, kind, &entry).is_none());
     }
 

@@ -1,7 +1,7 @@
 //! Logs a warning for a possible self-deadlock, which is a wait for a lock that the same session holds.
 //!
-//! Tasks of one client often wait for each other, and we cannot identify tasks. A self-deadlock differs from such a
-//! wait only by its duration. So the warning is a guess and only appears in the log.
+//! Tasks of one client often wait for each other, and we cannot identify tasks. Only the duration of the wait hints at
+//! a self-deadlock. So the warning is a guess and only appears in the log.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -19,10 +19,9 @@ use crate::select::{Either, select};
 /// Maximum delay of the warning. If the session timeout is shorter, we warn after the session timeout.
 const MAX_DELAY: Duration = Duration::from_secs(10);
 
-/// Maximum number of entries that we read to find the holders. There can be any number of readers.
+/// There can be any number of readers.
 const MAX_HEAD: usize = 64;
 
-/// Warns once if our own session holds the lock for so long that this may be a deadlock.
 pub(super) async fn warn_if_slow<T>(
     queue: Queue<'_>,
     by: &ZnodePath,
@@ -33,8 +32,8 @@ pub(super) async fn warn_if_slow<T>(
     if queue.kind == Kind::Candidate {
         return sleep.await;
     }
-    // First wait for the clock's tick, which all waits share. Only a wait that lasts longer sets a timer. Most waits
-    // end before the tick, and a timer would cost a tenth of a hand-over in memory.
+    // First wait for the clock's tick, which all waits share. Only a longer wait sets a timer of its own, because a
+    // timer would cost a tenth of an in-memory hand-over.
     let tick = match select(sleep.as_mut(), queue.session.clock().next_tick()).await {
         Either::Left(output) => return output,
         Either::Right(tick) => tick,
@@ -69,7 +68,7 @@ async fn warn_if_own(queue: Queue<'_>, by: &ZnodePath, data: &EntryData) -> Resu
         holders.retain(|holder| holder == by);
     }
     let is_own = |stat: &Stat| stat.ephemeral_owner == session.id();
-    // If `by` is our own entry and it is waiting, it is not the holder. The wait for `by` logs its own warning.
+    // If `by` is our own entry and is itself waiting, that wait logs its own warning.
     if !holders.contains(by) && session.exists(by).await?.as_ref().is_some_and(is_own) {
         return Ok(());
     }

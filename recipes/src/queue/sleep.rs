@@ -1,7 +1,7 @@
 //! [`sleep`]: waits for a watch, for a new connection, or for the end of the session.
 //!
-//! A watch shows nothing about the time between two connections. So each new connection wakes the waiter, and the
-//! waiter then asks the store (invariant 8).
+//! A watch shows nothing about the time between two connections. So each new connection wakes the waiter, which then
+//! asks the store (invariant 8).
 
 use lockkeeper_store::{
     DeleteReason, Error, EventKind, Session, SessionState, SessionStatus, StateStream, WatchedEvent,
@@ -13,7 +13,7 @@ use crate::reporter::Reporter;
 use crate::select::{Either, select};
 
 pub(crate) enum WakeReason {
-    /// The entry ahead was deleted for this reason, and the store's event says that nothing else blocks.
+    /// The entry ahead was deleted for this reason, and nothing else blocks.
     Clear(DeleteReason),
     Gone,
     /// The data of the entry ahead changed, because of a `keep_alive` or a revocation request.
@@ -43,7 +43,7 @@ async fn sleep_connected(
     let status = session.status().clone();
     let connection = status.connection();
     let mut states = status.states();
-    // True once we have reported a suspension. Only then we report a resumption.
+    // True once we have reported a suspension. Only then do we report a resumption.
     let mut is_told = false;
     loop {
         // `states` was subscribed before this comparison, so that we miss no reconnection in between.
@@ -62,8 +62,8 @@ async fn sleep_connected(
                     reporter.report(LockEvent::Resumed);
                     return Ok(WakeReason::Stale);
                 }
-                // The watch may have been armed on an earlier connection than the event's. We then do not know what
-                // happened in between (invariant 8).
+                // If the connection has changed since the start of the wait, we do not know what happened in between
+                // (invariant 8).
                 let is_same = status.connection() == connection;
                 return Ok(if is_same { wake } else { WakeReason::Stale });
             }
@@ -103,7 +103,6 @@ fn wake(event: Result<WatchedEvent, Error>) -> Result<WakeReason> {
         }) if gone.clear => Ok(WakeReason::Clear(gone.reason)),
         Ok(event) if event.kind == EventKind::NodeDeleted => Ok(WakeReason::Gone),
         Ok(_) => Ok(WakeReason::Changed),
-        // The watch was lost with its connection, or the server dropped it because of a limit.
         Err(Error::ConnectionLoss | Error::LimitReached { .. }) => Ok(WakeReason::Stale),
         Err(error) => Err(error.into()),
     }
@@ -125,13 +124,11 @@ mod tests {
 
     const ROUNDS: usize = 5_000;
 
-    /// Spins until both threads have called it, so that they continue at the same moment.
     fn meet(met: &AtomicUsize) {
         let both = met.fetch_add(1, Ordering::AcqRel) / 2 * 2 + 2;
         let mut spins = 0;
         while met.load(Ordering::Acquire) < both {
             spins += 1;
-            // The other thread may not be scheduled at the moment.
             if spins % 1_000 == 0 {
                 std::thread::yield_now()
             } else {
@@ -140,8 +137,6 @@ mod tests {
         }
     }
 
-    /// Starts a wait and reconnects at the same time on two threads. In either order, the wait must not need another
-    /// reconnection.
     #[test]
     fn a_reconnection_while_a_wait_begins_is_not_waited_for_again() {
         let options = ConnectOptions::new().session_timeout(Duration::from_secs(60));
@@ -176,7 +171,6 @@ mod tests {
                 }));
                 let mut waiting = pin!(sleep(&session, &reporter, &mut watcher));
                 meet(&met);
-                // Shifts the overlap of the two threads in each round.
                 (0..round % 10).for_each(|_| std::hint::spin_loop());
                 let begun = waiting.as_mut().poll(&mut context).is_ready();
                 meet(&met);

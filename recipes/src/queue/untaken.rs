@@ -1,8 +1,8 @@
 //! [`attended`]: warns about a wait that was granted the lock but is not polled.
 //!
 //! A task may keep a wait without polling it, for example in a `select!` over `&mut lock()`. When such a wait is
-//! granted the lock, it blocks every contender behind it. The wait cannot notice this, because it is not polled. But
-//! the store wakes its waker, so the waker can count the time until the next poll.
+//! granted the lock, it blocks every contender behind it. But the store still wakes it, so its waker can count the time
+//! until the next poll.
 
 use std::mem::{replace, take};
 use std::pin::Pin;
@@ -24,7 +24,6 @@ const TICKS: u8 = 5;
 /// Maximum number of ticks between two looks at the store (40 seconds).
 const MAX_TICKS: u8 = 160;
 
-/// Maximum number of entries that we read to find the holders. There can be any number of readers.
 const MAX_HEAD: usize = 64;
 
 pub(crate) struct Contender {
@@ -32,15 +31,16 @@ pub(crate) struct Contender {
     pub(super) queue: ZnodePath,
     pub(super) name: EntryName,
     pub(super) data: EntryData,
-    /// `None` for a lock. The holders of a lock are the first entries of its queue.
+    /// `None` for a lock, because its holders are the first entries of its queue.
     pub(crate) permits: Option<Box<dyn Permits>>,
 }
 
 pub(crate) trait Permits: Send + Sync {
     fn path(&self) -> &ZnodePath;
 
-    /// Returns the znode of a grant, if the contender has one. This is the contender's first lease if that exists.
-    /// Otherwise it is `first`, the contender's entry at the head of the queue, if enough permits are free.
+    /// Returns the znode that shows that the contender was granted its permits, if there is one. This is the
+    /// contender's first lease or, without a lease, `first` (the contender's entry at the head of the queue) if enough
+    /// permits are free.
     fn granted<'a>(
         &'a self,
         session: &'a Session,
@@ -60,7 +60,7 @@ where
     Attended { wait, state }
 }
 
-/// The future of [`attended`]. It is not an `async fn`, because that would store each argument twice.
+/// Not an `async fn`, because that would store each argument twice.
 pub(crate) struct Attended<'a, W, C> {
     wait: Pin<&'a mut W>,
     state: Attendance<C>,
@@ -101,7 +101,6 @@ where
     }
 }
 
-/// The waker of one wait. Dropping it stops the check for missing polls.
 struct Attention {
     shared: Arc<Shared>,
     waker: Waker,
@@ -117,16 +116,14 @@ struct State {
     task: Option<Waker>,
     /// `Some` from a wake until the next poll.
     unpolled: Option<Unpolled>,
-    /// True once we have warned or the wait is over. We need this flag because a waker may outlive the wait.
+    /// True once we have warned or the wait is over, because a waker may outlive the wait.
     is_done: bool,
 }
 
 struct Unpolled {
-    /// Ticks since the last wake by an event, or since the last look at the store.
     ticks: u8,
-    /// Number of ticks after which the wait is overdue.
     due: u8,
-    /// Registration for the next tick. `None` once the wait is overdue, until it is woken again.
+    /// Registration for the next tick. `None` once the wait is overdue, until the wait is woken again.
     next: Option<TickPlace>,
 }
 
@@ -161,15 +158,14 @@ impl Shared {
         drop(former);
     }
 
-    /// Returns true once, if the wait is still unpolled since the wake that made it overdue.
     fn is_first_to_warn(&self) -> bool {
         let mut state = self.state.lock();
         let is_unpolled = state.unpolled.as_ref().is_some_and(|it| it.next.is_none());
         is_unpolled && !replace(&mut state.is_done, true)
     }
 
-    /// Warns if the contender has been granted the lock. If not, looks at the store again later, because this check has
-    /// no watch that would wake it. The caller may ignore an error, because the wait itself will see it too.
+    /// Warns if the contender has been granted the lock. If not, checks again later, because no watch wakes this check.
+    /// The caller may ignore an error, because the wait itself will see it too.
     async fn warn_if_granted(self: Arc<Self>) -> Result<()> {
         let Contender {
             session,
@@ -193,7 +189,6 @@ impl Shared {
             self.look_later();
             return Ok(());
         };
-        // If the wait was polled in the meantime, it has taken the lock.
         if !self.is_first_to_warn() {
             return Ok(());
         }
@@ -207,7 +202,6 @@ impl Shared {
         Ok(())
     }
 
-    /// Looks at the store again after twice as many ticks, unless the wait was woken or polled in the meantime.
     fn look_later(self: Arc<Self>) {
         let clock = self.contender.session.clock();
         let mut state = self.state.lock();
@@ -219,7 +213,8 @@ impl Shared {
     }
 }
 
-/// The store wakes this when the wait may have changed. After that, clock ticks wake it until the wait is polled.
+/// The store calls this waker when the wait may have been granted the lock. After that, clock ticks call the waker
+/// until the wait is polled.
 impl Wake for Shared {
     fn wake(self: Arc<Self>) {
         let mut state = self.state.lock();

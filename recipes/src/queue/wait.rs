@@ -3,11 +3,11 @@
 //! 1. **Enter.** One request creates the entry, an ephemeral sequential znode, and asks for its predecessor. If the
 //!    wait is dropped or fails at any point, even after a lost reply, a [`Claim`] removes the entry.
 //! 2. **Find the blocker.** The embedded store's index returns the nearest blocking entry and watches it in the same
-//!    step. A store without an index lists all names, and [`ListedQueue`] orders them. Both result in a [`Step`].
+//!    step. A store without an index lists all names, and [`ListedQueue`] orders them.
 //! 3. **Sleep** until the blocking entry has left. A waiter watches only this entry, so a departure wakes at most one
 //!    waiter (invariant 4).
-//! 4. **Confirm.** The deletion event may say that our entry exists and that nothing blocks it. If it does not, and
-//!    after every reconnection, ask the store (invariant 8).
+//! 4. **Confirm.** Ask the store whether our entry exists and nothing blocks it (invariant 8), unless the deletion
+//!    event has already said so. Always ask after a reconnection.
 //! 5. **Grant**, if the session's lease is valid for long enough (invariant 6). Otherwise wait for a proof that the
 //!    session is alive, and ask the store again.
 
@@ -42,34 +42,31 @@ use crate::token::FencingToken;
 
 pub(crate) struct WaitOptions {
     pub(crate) data: EntryData,
-    /// True to count the entries ahead. In a store with an index the count costs extra time.
+    /// Requests the number of entries ahead. In a store with an index this costs extra time.
     pub(crate) count: bool,
     pub(crate) queue_limit: Option<usize>,
     pub(crate) only_if_free: bool,
     pub(crate) progress: Option<Progress>,
 }
 
-/// A contender for a lock. Dropping it leaves the queue.
 pub(crate) struct Waiter<'a> {
     pub(crate) queue: Queue<'a>,
     options: &'a WaitOptions,
-    /// Conditions that the store should also wait for. The store may ignore these conditions.
+    /// Conditions that the entry should also wait for. A store may ignore them.
     conditions: Vec<Condition>,
     id: EntryId,
     entry: Entry<'a>,
     /// Zxid of the create, which is the fencing token.
     czxid: Zxid,
     lease: Lease,
-    /// The names in the queue, if the store returned a list. Boxed because a store with an index never returns one.
+    /// Boxed because a store with an index never returns a list.
     list: Option<Box<ListedQueue>>,
     /// True as long as the reply to the create was the only answer that we needed.
     is_first_answer: bool,
     reporter: Reporter,
     has_failed: bool,
-    /// Time at which the contender was first blocked, if the caller wants events.
     since: Option<BootInstant>,
     position: Option<usize>,
-    /// How the previous holder left the queue. `Free` until the contender is blocked.
     previous: PreviousHolder,
     /// Keeps the session's proof of life fresh, so that the grant needs no extra round trip.
     _heartbeat: Heartbeat,
@@ -93,7 +90,6 @@ impl<'a> Waiter<'a> {
         )
     }
 
-    /// Creates a contender for an entry that a request has already created.
     pub(crate) fn joined(
         queue: Queue<'a>,
         options: &'a WaitOptions,
@@ -108,7 +104,6 @@ impl<'a> Waiter<'a> {
         waiter
     }
 
-    /// Creates a contender for an entry that is already in an embedded store.
     pub(crate) fn local(
         queue: Queue<'a>,
         options: &'a WaitOptions,
@@ -149,10 +144,9 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Waits until the lock is granted. Returns `None` if the options only want a free lock and the lock is not free.
+    /// Returns `None` if the options only want a free lock and the lock is not free.
     ///
-    /// `self` is a reference, as in the functions below, because a future stores an argument that is passed by value
-    /// twice.
+    /// `self` is a reference, because a future stores an argument that is passed by value twice.
     pub(crate) async fn acquire(&mut self) -> Result<Option<Grant>> {
         Ok(self.wait().await?.then(|| self.grant()))
     }
@@ -212,30 +206,27 @@ impl<'a> Waiter<'a> {
                     self.czxid = czxid;
                     return self.step(ahead);
                 }
-                // The reply was lost, and with it the predecessor and the watch.
                 Ok(Creation::Found(found)) => {
                     if let Some((_, czxid)) = found.into_iter().flatten().next() {
                         self.czxid = czxid;
                     }
                     return Ok(Step::Recheck);
                 }
-                // The queue's znode does not exist, because it was never used or the store reaped the empty container.
-                // Repeat the create in a loop, because the store may reap the container again.
+                // The queue was never used, or the store reaped the empty container. The store may reap it again, so
+                // this is a loop.
                 Err(Error::NoNode { .. }) => Box::pin(create_queue(session, path, kind)).await?,
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// Waits until nothing blocks. Returns false if an entry ahead blocks and the options only want a free lock.
     pub(crate) async fn wait_from(&mut self, step: &mut Step) -> Result<bool> {
         loop {
-            // The futures of arms for remote stores are boxed to keep the future of a local wait small.
+            // Futures that only remote stores need are boxed, to keep the future of a local wait small.
             *step = match step {
                 Step::Clear if self.may_grant() => return Ok(true),
-                // Either nothing blocks us but the last proof of life is too old (invariant 6), or a list lacks our
-                // entry. A committed write settles both cases. The queue may change while we wait for this write, so
-                // check the queue again afterwards.
+                // Either the last proof of life is too old (invariant 6), or a list lacks our entry. A committed write
+                // settles both cases. The queue may change during this write, so check the queue again afterwards.
                 Step::Clear | Step::Unlisted => {
                     Box::pin(self.prove()).await?;
                     Step::Recheck
@@ -264,12 +255,11 @@ impl<'a> Waiter<'a> {
         };
         match (wake, blocker.source) {
             // The event is from the transaction that deleted the entry ahead. It says that our entry exists and is not
-            // blocked. Only in this case we need no request (invariant 8).
+            // blocked, so we need no request (invariant 8).
             (WakeReason::Clear(reason), Source::Index) => {
                 self.previous = PreviousHolder::of(reason);
                 Ok(Step::Clear)
             }
-            // Only the data of the entry changed, for example by a `keep_alive`. The entry still blocks.
             (WakeReason::Changed, Source::List { .. }) => Box::pin(self.watch_again()).await,
             (WakeReason::Gone | WakeReason::Clear(_), Source::List { is_traceable: true }) => {
                 Box::pin(self.pass(&blocker.by)).await
@@ -290,7 +280,6 @@ impl<'a> Waiter<'a> {
         let session = self.queue.session;
         match Box::pin(retry(|| session.get_predecessor(look.clone()))).await {
             Ok(ahead) => self.step(ahead),
-            // The queue was deleted with all its entries.
             Err(Error::NoNode { .. }) => Ok(Step::Gone),
             Err(error) => Err(error.into()),
         }
@@ -300,7 +289,6 @@ impl<'a> Waiter<'a> {
     fn step(&self, ahead: Predecessor) -> Result<Step> {
         Ok(match ahead {
             Predecessor::Clear => Step::Clear,
-            // No entry ahead blocks, but a condition is not met.
             Predecessor::Blocked { by, watcher, .. } if self.is_condition(&by) => {
                 Step::Behind(Blocker {
                     by,
@@ -341,7 +329,6 @@ impl<'a> Waiter<'a> {
         self.options.count || self.reporter.sink().is_some()
     }
 
-    /// Returns true if `by` is a contender of this recipe. Fails if `by` belongs to another recipe.
     #[inline]
     fn is_contender(&self, by: &ZnodePath) -> Result<bool> {
         let Queue {
@@ -349,7 +336,6 @@ impl<'a> Waiter<'a> {
             path,
             kind,
         } = self.queue;
-        // In the common case the end of the name is enough.
         if kind.is_own(by.as_str()) {
             return Ok(true);
         }
@@ -357,7 +343,6 @@ impl<'a> Waiter<'a> {
         Ok(contender_number(session, by.name()).is_some())
     }
 
-    /// Lists all children. The result is the same as for a store without an index.
     async fn list_all(&mut self) -> Result<Step> {
         self.is_first_answer = false;
         let Queue { session, path, .. } = self.queue;
@@ -407,19 +392,15 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Waits for a fresh lease. A lock that is granted from then on counts as held while that lease is valid.
     pub(crate) async fn renew_lease(&mut self) -> Result<()> {
         self.lease = self.queue.session.fresh_lease().await?;
         Ok(())
     }
 
-    /// Returns true if the lease is valid for long enough that a lock granted now is not lost immediately (invariant
-    /// 6).
     pub(crate) fn may_grant(&self) -> bool {
         self.lease.may_grant()
     }
 
-    /// Records that the store has committed, under this lease, a check that our entry exists.
     pub(crate) fn proved(&mut self, lease: Lease) {
         self.lease = lease;
     }
@@ -466,7 +447,6 @@ impl<'a> Waiter<'a> {
         woken.map(drop)
     }
 
-    /// Returns the operation that moves the release marker to this entry, if we have read one.
     pub(crate) fn move_marker(&self) -> Option<Op> {
         let marker = self.list.as_ref()?.marker?;
         marker.release(self.queue.session.store_id(), self.queue.kind, self.path())
@@ -478,10 +458,9 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Handles being blocked: enforces the queue limit, records progress, emits the event.
     pub(crate) fn tell_blocked(&mut self, by: &ZnodePath, count: Option<usize>) -> Result<()> {
         self.is_first_answer = false;
-        // Check the limit only when the wait starts, because the number of entries ahead only decreases later.
+        // Checking the limit when the wait starts is enough, because the number of entries ahead only decreases.
         if let (None, Some(limit), Some(ahead)) = (self.since, self.options.queue_limit, count)
             && ahead > limit
         {
@@ -510,11 +489,10 @@ impl<'a> Waiter<'a> {
         Ok(())
     }
 
-    /// Takes the lock. The caller must know that nothing blocks our entry.
+    /// The caller must know that nothing blocks our entry.
     pub(crate) fn grant(&mut self) -> Grant {
         let token = FencingToken::new(self.czxid);
         self.tell_acquired(token, self.previous);
-        // From here on the guard must delete the entry.
         let node = self.entry.take();
         let marker = self.list.as_ref().and_then(|list| list.marker);
         Grant {
@@ -526,7 +504,8 @@ impl<'a> Waiter<'a> {
     /// Ends the wait with a grant other than the entry, such as a semaphore's permits. The transaction of that grant
     /// has deleted the entry. Returns the waiter's lease.
     pub(crate) fn granted_instead(mut self, token: FencingToken) -> Lease {
-        // Our predecessor left the queue when it got its permits. So we do not know how the holders before it left.
+        // Our predecessor left the queue when it got its permits. So we do not know how the previous holders of the
+        // permits left.
         let previous = match self.previous {
             PreviousHolder::Free => PreviousHolder::Free,
             _ => PreviousHolder::Unknown,
@@ -563,7 +542,6 @@ impl<'a> Waiter<'a> {
     }
 }
 
-/// The entry of a waiter. Dropping it leaves the queue.
 enum Entry<'a> {
     /// An entry with a path, created by requests, with its first predecessor if that was read before the wait.
     Claimed(Claim<'a, Enqueued>, Option<Predecessor>),

@@ -1,5 +1,3 @@
-//! Tests of the times of a lease, at and around each of its limits.
-
 use std::time::Duration;
 
 use super::{Beat, LeaseState, MAX_TOUCHES};
@@ -19,23 +17,19 @@ fn before(ms: u64) -> BootInstant {
     BootInstant::from_nanos(at(ms).as_nanos() - 1)
 }
 
-/// Returns the lease of a session at a single server that was opened at 1 s.
 fn server() -> LeaseState {
     LeaseState::new(TIMEOUT, None, at(1_000))
 }
 
-/// Returns the lease of a session at an ensemble that was opened at 1 s.
 fn ensemble() -> LeaseState {
     LeaseState::new(TIMEOUT, Some(TICK), at(1_000))
 }
 
-/// Returns the time of the last proof.
 fn proved(lease: &LeaseState) -> BootInstant {
     let belief = lease.timeout() * 9 / 10;
     BootInstant::from_nanos(lease.end().as_nanos() - u64::try_from(belief.as_nanos()).unwrap())
 }
 
-/// Processes the answer to a committed write. Returns true if it has extended the lease.
 fn write(lease: &mut LeaseState, sent: BootInstant, answered: BootInstant) -> bool {
     let request = lease.sending(sent);
     lease.answered(request, true, answered)
@@ -240,7 +234,6 @@ fn writes_of_different_connections_do_not_prove_each_other() {
     assert_eq!(lease.sending(at(8_000)).connection, 1);
 }
 
-/// Otherwise a client with thousands of writes per second would keep all writes of a tick.
 #[test]
 fn writes_answered_within_a_grain_are_kept_as_their_last() {
     let mut lease = ensemble();
@@ -283,7 +276,6 @@ fn an_answer_that_is_processed_after_that_of_a_later_write_is_not_kept() {
 fn no_more_writes_are_kept_than_fit() {
     let mut lease = ensemble();
     let count = MAX_TOUCHES as u64;
-    // All writes are sent at the start, so that none of them proves another.
     for number in 0..=count {
         let answered = at(2_000 + number * 1_000);
         assert!(!write(&mut lease, at(1_001 + number), answered));
@@ -344,15 +336,12 @@ fn a_session_is_kept_fresh_for_ten_timeouts() {
     assert_eq!(server().idle_after(), Duration::from_secs(200));
 }
 
-/// The rule by which writes prove each other, without any shortcuts. It keeps all writes of the connection.
 #[derive(Default)]
 struct Naive {
     writes: Vec<(BootInstant, BootInstant)>,
 }
 
 impl Naive {
-    /// Returns true if a committed write sent at `sent` proves that the leader has heard from the session at `proof` or
-    /// later.
     fn may_prove(&self, proof: BootInstant, sent: BootInstant) -> bool {
         let known = |answered: BootInstant| answered.after(TICK) <= sent;
         self.writes
@@ -362,7 +351,6 @@ impl Naive {
 }
 
 proptest::proptest! {
-    /// No lease at an ensemble is longer than the simple rule allows, no matter which writes are kept or merged.
     #[test]
     fn a_proof_is_never_newer_than_the_rule_allows(
         steps in proptest::collection::vec((0u64..4, 0u64..1_500, 0u64..1_500), 1..80)

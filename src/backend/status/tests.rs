@@ -1,5 +1,3 @@
-//! A session's status, and the tasks that it wakes.
-
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -18,7 +16,6 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const SECOND: Duration = Duration::from_secs(1);
 const INSTANT: Duration = Duration::from_nanos(1);
 
-/// Returns the status of a session at a single server that is opened now.
 fn served(clock: &Clock) -> Arc<SessionStatus> {
     status(clock, Some(TIMEOUT), false)
 }
@@ -118,7 +115,6 @@ fn a_lease_is_valid_until_its_end_and_may_grant_until_a_fifth_before() {
     assert!(!lease.is_valid() && !lease.may_grant());
 }
 
-/// During the gap, another session may have held the lock and released it again.
 #[test]
 fn a_lease_that_has_ended_stays_ended_and_the_next_one_is_valid() {
     let clock = Clock::new_virtual();
@@ -314,7 +310,6 @@ fn clean_ups_are_counted_and_waited_for() {
     status.end_cleanup();
 }
 
-/// The test runs often enough that some waits start before the clean-up ends.
 #[test]
 fn the_last_clean_up_wakes_those_that_wait() {
     for _ in 0..500 {

@@ -14,7 +14,6 @@ use std::fmt;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EntryName {
-    /// The two halves of the id.
     id: [u64; 2],
     role: EntryRole,
 }
@@ -49,7 +48,6 @@ impl EntryRole {
 
 const PREFIX: &[u8] = b"_c_";
 
-/// Bytes of the name before its suffix: the prefix and a UUID.
 const HEAD_BYTES: usize = PREFIX.len() + 36;
 
 /// Positions of a UUID's hyphens. Bit `n` is set if a hyphen follows the first `n` digits of the id.
@@ -65,7 +63,6 @@ impl EntryName {
         Self { id, role }
     }
 
-    /// Parses a name. Returns `None` if the name has another form.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         const ROLES: [EntryRole; 5] = [
             EntryRole::Lock,
@@ -108,7 +105,6 @@ impl EntryName {
         HEAD_BYTES + self.role.suffix().len()
     }
 
-    /// Writes the name to the start of a buffer and returns its length.
     pub(crate) fn write(self, buffer: &mut [u8; Self::MAX_BYTES]) -> usize {
         buffer[..PREFIX.len()].copy_from_slice(PREFIX);
         let mut at = PREFIX.len();

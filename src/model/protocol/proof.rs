@@ -6,7 +6,6 @@ use super::Reply;
 use crate::model::error::Result;
 use crate::runtime::clock::BootInstant;
 
-/// Record of a sent request, which is needed to judge the answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PendingProof {
     pub(crate) at: BootInstant,
@@ -16,11 +15,10 @@ pub(crate) struct PendingProof {
 
 /// A session's status, which decides what an answer proves.
 pub(crate) trait ProofPolicy: Send + Sync {
-    /// Renews the session's lease if the reply proves that it was alive.
+    /// Renews the session's lease if the reply proves that the session was alive.
     fn judge(&self, sent: PendingProof, is_write: bool, reply: &Result<Reply>);
 }
 
-/// A request in flight, and its session's status.
 pub(crate) struct Proof {
     pub(crate) status: Arc<dyn ProofPolicy>,
     pub(crate) sent: PendingProof,

@@ -1,7 +1,7 @@
 //! [`Reply`]: a store's answer to a [`Request`](super::Request).
 //!
-//! A reply is generic over the watches that it arms: keys in the core, which knows no tasks, and watchers for users.
-//! Only [`Reply::with_watchers`] replaces keys with watchers.
+//! A reply is generic over the watches that it arms. The core uses keys, because it knows no tasks, and users get
+//! watchers. Only [`Reply::with_watchers`] replaces keys with watchers.
 
 use bytes::Bytes;
 
@@ -94,13 +94,11 @@ pub enum Predecessor<W = Watcher> {
 }
 
 impl<K> Reply<K, K> {
-    /// Replaces the key of the reply's watch, if the reply has one, with a watcher. `armed` returns the watch for a
-    /// key.
+    /// `armed` returns the watch for a key.
     #[inline]
     pub(crate) fn with_watchers(self, armed: impl FnOnce(K) -> ArmedWatch) -> Reply {
         match self {
-            // To save time, the replies to acquiring a free lock and to releasing it are built field by field. Other
-            // replies are copied as a whole.
+            // The most frequent replies are built field by field, because copying a reply as a whole takes longer.
             Self::Enqueued {
                 path,
                 czxid,
@@ -111,7 +109,6 @@ impl<K> Reply<K, K> {
                 ahead: Predecessor::Clear,
             },
             Self::Done => Reply::Done,
-            // The reply to an entry that must wait is built field by field, too.
             Self::Enqueued {
                 path,
                 czxid,
@@ -227,8 +224,7 @@ pub enum ReadReply {
         /// Time at which the entry ceased to be blocked, in milliseconds since the Unix epoch by the server's clock.
         ///
         /// `None` while the entry is blocked, and if the store does not know the time. On ZooKeeper the time is unknown
-        /// for another library's entry that had to wait. After a restart of the store it is unknown for entries that
-        /// were granted before the restart.
+        /// for another library's entry that had to wait. After a restart of the store it is unknown for earlier grants.
         granted_at_ms: Option<i64>,
     },
     /// The names of the children.
@@ -237,10 +233,6 @@ pub enum ReadReply {
     Failed(Error),
 }
 
-/// Returns the error for a reply to another kind of request.
-///
-/// # Errors
-/// Always [`Error::Protocol`].
 pub(crate) fn unexpected<T>(request: &'static str) -> Result<T> {
     Err(Error::Protocol(format!(
         "{request} was answered with the reply to another kind of request"

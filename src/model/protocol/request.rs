@@ -1,4 +1,4 @@
-//! [`Request`]: a session's request to its store, and the names of queue entries that requests rely on.
+//! [`Request`]: a session's request to its store, and the form of the names of queue entries.
 
 use bytes::Bytes;
 
@@ -13,13 +13,13 @@ use crate::model::watch::WatchMode;
 #[cfg(doc)]
 use super::Reply;
 
-/// A session's request to its store.
+/// A session's request to its store. Each variant of [`Reply`] names the requests that it answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Request {
-    /// Creates a znode. Answered by [`Reply::Created`].
+    /// Creates a znode.
     Create(Create),
-    /// Deletes a znode if it has this version (`None`: any). Answered by [`Reply::Done`].
+    /// Deletes a znode if it has this version (`None`: any).
     Delete {
         /// The znode.
         path: ZnodePath,
@@ -27,27 +27,26 @@ pub enum Request {
         version: Option<i32>,
     },
     /// Deletes a queue entry that never held the lock, or that its session considers lost. Unlike after a
-    /// [`Delete`](Self::Delete), waiters do not treat the departure as a release of the lock. Answered by
-    /// [`Reply::Done`].
+    /// [`Delete`](Self::Delete), waiters do not treat the departure as a release of the lock.
     Withdraw {
         /// The entry.
         entry: ZnodePath,
     },
-    /// Returns a znode's state if the znode exists. Answered by [`Reply::Exists`].
+    /// Returns a znode's state if the znode exists.
     Exists {
         /// The znode.
         path: ZnodePath,
         /// True to watch the znode or its creation.
         watch: bool,
     },
-    /// Returns a znode's data. Answered by [`Reply::Data`].
+    /// Returns a znode's data.
     GetData {
         /// The znode.
         path: ZnodePath,
         /// True to watch the znode.
         watch: bool,
     },
-    /// Replaces a znode's data if the znode has this version (`None`: any). Answered by [`Reply::Stat`].
+    /// Replaces a znode's data if the znode has this version (`None`: any).
     SetData {
         /// The znode.
         path: ZnodePath,
@@ -56,7 +55,7 @@ pub enum Request {
         /// The required version.
         version: Option<i32>,
     },
-    /// Lists the names of a znode's children, in no particular order. Answered by [`Reply::Children`].
+    /// Lists the names of a znode's children, in no particular order.
     GetChildren {
         /// The parent.
         path: ZnodePath,
@@ -64,37 +63,37 @@ pub enum Request {
         watch: bool,
     },
     /// Executes all of these operations under one zxid, or none of them. Each operation sees the changes of the
-    /// operations before it. Answered by [`Reply::Multi`].
+    /// operations before it.
     Multi(Vec<Op>),
-    /// Executes these reads, all at the same zxid. Answered by [`Reply::MultiRead`].
+    /// Executes these reads, all at the same zxid.
     MultiRead(Vec<ReadOp>),
-    /// Waits until this session's server has applied all earlier commits. Answered by [`Reply::Done`].
+    /// Waits until this session's server has applied all earlier commits.
     Sync {
         /// A path, which ZooKeeper requires and ignores.
         path: ZnodePath,
     },
-    /// Lists this session's ephemeral znodes whose path starts with a prefix. Answered by [`Reply::Paths`].
+    /// Lists this session's ephemeral znodes whose path starts with a prefix.
     GetEphemerals {
         /// The prefix, which is compared as text, so `/ab` starts with `/a`.
         prefix: ZnodePath,
     },
-    /// Counts all znodes below a path. Answered by [`Reply::Count`].
+    /// Counts all znodes below a path.
     GetAllChildrenNumber {
         /// The top of the subtree, which is not counted.
         path: ZnodePath,
     },
-    /// Watches a path until the watcher is dropped. Answered by [`Reply::Watching`].
+    /// Watches a path until the watcher is dropped.
     AddWatch {
         /// The znode, which need not exist.
         path: ZnodePath,
         /// The events to watch for.
         mode: WatchMode,
     },
-    /// Joins the queue under a parent and finds the nearest blocking entry. Answered by [`Reply::Enqueued`].
+    /// Joins the queue under a parent and finds the nearest blocking entry.
     Enqueue(Enqueue),
-    /// Finds and watches the nearest entry that blocks a given one. Answered by [`Reply::Predecessor`].
+    /// Finds and watches the nearest entry that blocks a given one.
     GetPredecessor(GetPredecessor),
-    /// Lists the queue under a parent, head first. Answered by [`Reply::Queue`].
+    /// Lists the queue under a parent, head first.
     ///
     /// A store with an index returns all numbered ephemeral children, even if their names belong to other recipes. A
     /// store without an index returns all children, unsorted.
@@ -104,12 +103,12 @@ pub enum Request {
         /// The maximum number of names, or 0 for all. Only a store with an index applies the limit.
         limit: usize,
     },
-    /// Returns a znode's access control list. Answered by [`Reply::Acl`].
+    /// Returns a znode's access control list.
     GetAcl {
         /// The znode.
         path: ZnodePath,
     },
-    /// Replaces a znode's access control list if the list has this version (`None`: any). Answered by [`Reply::Stat`].
+    /// Replaces a znode's access control list if the list has this version (`None`: any).
     SetAcl {
         /// The znode.
         path: ZnodePath,
@@ -118,14 +117,14 @@ pub enum Request {
         /// The required version of the list ([`Stat::aversion`](crate::Stat::aversion)).
         version: Option<i32>,
     },
-    /// Proves an identity, which the store takes into account from the next request on. Answered by [`Reply::Done`].
+    /// Proves an identity, which the store takes into account from the next request on.
     AddAuth {
         /// The scheme, such as `digest`.
         scheme: String,
         /// The proof, in the scheme's format.
         secret: Secret,
     },
-    /// Ends the session and deletes its ephemeral znodes. Answered by [`Reply::Done`].
+    /// Ends the session and deletes its ephemeral znodes.
     Close,
 }
 
@@ -201,7 +200,7 @@ pub enum Op {
 /// the condition once. With [`Enqueue::conditions`], the head of a queue waits for the condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition<Z = ZnodePath, D = Bytes> {
-    /// The znode exists and has this data. Unlike a version, the data is still comparable after the znode was deleted
+    /// The znode exists and has this data. Unlike a version, the data can still be compared after the znode was deleted
     /// and recreated.
     Data {
         /// The znode.
@@ -227,7 +226,6 @@ impl<Z, D> Condition<Z, D> {
 }
 
 impl Condition {
-    /// Returns the length of the path plus the length of the data, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let data = match self {
             Self::Data { data, .. } => data.len(),
@@ -238,7 +236,6 @@ impl Condition {
 }
 
 impl Op {
-    /// Refuses operations that ZooKeeper does not support.
     #[cfg(feature = "client")]
     pub(crate) fn check_known_to_zookeeper(ops: &[Self]) -> Result<(), Error> {
         match ops.iter().any(|op| matches!(op, Self::Require(_))) {
@@ -288,10 +285,10 @@ pub struct Enqueue {
     /// Conditions that the entry waits for when no other entry blocks it any more. At most two, with 1 KiB of data
     /// each.
     ///
-    /// The entry waits while a condition on children fails and all data conditions hold. The store watches the
-    /// conditions' znodes only during this wait. If the data changes, the wait ends, because the caller computed the
-    /// limit of children from the former data. The ZooKeeper backend and servers with version 3 of the extension ignore
-    /// conditions, so check the conditions again when the wait ends.
+    /// The entry waits while a condition on children fails and all data conditions hold. If the data changes, the wait
+    /// ends, because the caller computed the limit of children from the former data. The ZooKeeper backend and servers
+    /// with version 3 of Lockkeeper's protocol extension ignore conditions, so check the conditions again when the wait
+    /// ends.
     pub conditions: Vec<Condition>,
     /// True to count the entries ahead.
     pub count: bool,
@@ -315,7 +312,7 @@ pub struct GetPredecessor {
     pub count: bool,
 }
 
-/// Which entries ahead block a queue entry.
+/// Entries ahead that block a queue entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Blockers {
     /// All entries ahead.
@@ -354,8 +351,7 @@ pub fn sequence_of(name: &str) -> Option<i64> {
         .take_while(|byte| byte.is_ascii_digit())
         .count();
     let start = bytes.len() - digits;
-    // In `lock-0000000005` the hyphen belongs to the name. In `lock--000000005` the second hyphen is a sign. Ten digits
-    // after a sign never start with zero, because `%010d` pads to ten characters including the sign.
+    // Ten digits after a sign never start with zero, because `%010d` pads to ten characters including the sign.
     let signed = start >= 1
         && bytes[start - 1] == b'-'
         && (digits == 9

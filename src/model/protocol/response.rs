@@ -26,9 +26,7 @@ enum Inner {
     Pending(BoxFuture<Result<Reply>>),
 }
 
-/// Slot for a reply, shared by a backend and the future of its request.
 pub(crate) trait SharedReply: Send + Sync {
-    /// Takes the reply, or registers the task to be woken when it arrives.
     fn poll_take(&self, context: &mut Context<'_>) -> Poll<Result<Reply>>;
 }
 
@@ -44,14 +42,12 @@ impl Response {
         Self(Inner::Pending(Box::pin(reply)))
     }
 
-    /// Wraps a slot that the backend fills with the reply. The request must already be sent.
     #[cfg(feature = "client")]
     pub(crate) fn shared(reply: Arc<dyn SharedReply>) -> Self {
         Self(Inner::Shared(reply, None))
     }
 
-    /// Returns a response that judges the reply when the caller takes it, because the reply may prove that the session
-    /// is alive.
+    /// Judges the reply when the caller takes it, because the reply may prove that the session is alive.
     pub(crate) fn proving(self, proof: Proof) -> Self {
         match self.0 {
             Inner::Shared(reply, None) => Self(Inner::Shared(reply, Some(proof))),
@@ -103,7 +99,6 @@ impl Future for Response {
                 }
                 polled
             }
-            // The reply is moved out and not cloned, so the caller must not poll again after receiving it.
             inner => match std::mem::replace(inner, Inner::Taken) {
                 Inner::Ready(reply) => Poll::Ready(reply),
                 _ => panic!("a response was polled after it was taken"),
