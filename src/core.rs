@@ -3,22 +3,10 @@
 //! Every call passes the time ([`Now`]) and returns a reply and [`Effects`]. The same calls give the same results, so
 //! tests and replays are exact (invariant 1).
 //!
-//! A request is first *admitted* if its session is alive (`lifecycle`) and has the right (`acl`). A write is then
-//! *resolved*: all rules, limits and decisions are settled before anything changes (`write`, `multi`, `queue`,
-//! `budget`). Finally it is *applied* (`apply_create` and the like), which cannot fail. The journal keeps an applied
-//! write ([`Txn`]) for a log, and [`Core::replay`] applies it again without deciding anything.
-//!
-//! | module | subject |
-//! |---|---|
-//! | `tree`, `table`, `queue` | znodes by parent and name; an incrementally growing hash table; the queue index and its requests |
-//! | `watches`, `set_watches` | watches by znode and their events; watches that a reconnected client restores |
-//! | `sessions`, `lifecycle` | the session table with its deadlines; how sessions start, move and end |
-//! | `expiry` | the decision about an overdue session |
-//! | `write`, `multi`, `read`, `acl` | the requests |
-//! | `budget`, `work` | limits in bytes; the meter of work that ends a turn |
-//! | `journal`, `replay` | transactions for a log; transactions and snapshots back into a core |
-//! | `reaper`, `introspection`, `audit` | container and TTL znodes; counts and lists for operators; changes for the audit log |
-//! | `dump` | the content as text, for tests and fuzzers |
+//! A request is *admitted* if its session is alive (`lifecycle`). A write is then *resolved*, which means that all
+//! rights, rules and limits are checked before anything changes (`acl`, `write`, `multi`, `queue`, `budget`). Finally
+//! it is *applied* (`apply_create` and similar functions), which cannot fail. The journal keeps applied writes as
+//! [`Txn`]s, and [`Core::replay`] applies them again without any decision.
 
 mod acl;
 #[cfg(any(test, feature = "server"))]
@@ -91,16 +79,14 @@ use crate::model::types::Zxid;
 use crate::model::watch::{DeleteReason, WatchMode};
 use crate::runtime::clock::BootInstant;
 
-/// Units of work after which a tick stops and leaves the other due sessions to the next tick, so that requests can run
-/// between two ticks (invariant 15). A tick exceeds this limit by at most the znodes of one session.
+/// Units of work after which a tick stops, so that requests can run before the next tick (invariant 15).
 const TICK_WORK: u64 = 16_384;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Now {
-    /// Wall-clock time in milliseconds since the Unix epoch, for a [`Stat`](crate::Stat) and for the log. It may be
-    /// wrong if the change appears in neither of them.
+    /// Milliseconds since the Unix epoch.
     pub(crate) unix_ms: i64,
-    /// Time for deadlines. It may be wrong if the session has no timeout.
+    /// Time for deadlines. Ignored for a session without a timeout.
     pub(crate) moment: BootInstant,
 }
 
@@ -121,7 +107,6 @@ impl Stamp {
     }
 }
 
-/// Reply that contains the keys of the watches that it arms.
 pub(crate) type CoreReply = Reply<WatchKey, WatchKey>;
 
 #[derive(Debug)]
@@ -148,7 +133,6 @@ impl Core {
         }
     }
 
-    /// Returns the units of work spent on requests since the store was opened ([`Work`](work::Work)).
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn work(&self) -> u64 {
         self.tree.work.total()
@@ -171,7 +155,7 @@ impl Core {
         now: Now,
         effects: &mut Effects,
     ) -> Result<CoreReply> {
-        // Admit the session first, because every request is a sign of life, even one that is refused below (rule 14).
+        // Admit the session first, because every request is a sign of life, even one that is refused below.
         self.admit(session, now, effects)?;
         match request {
             Request::Create(create) => self.create(session, create, now, effects),
@@ -196,7 +180,8 @@ impl Core {
             Request::GetChildren { path, watch } => self.get_children(session, &path, watch),
             Request::Multi(ops) => self.multi(session, ops, now, effects),
             Request::MultiRead(ops) => self.multi_read(session, &ops),
-            // All earlier writes are already applied. `shown_by` makes the reply wait until the log contains them.
+            // A sync has nothing to do, because all earlier writes are already applied. `shown_by` delays the reply
+            // until the log contains them.
             Request::Sync { .. } => Ok(Reply::Done),
             Request::GetEphemerals { prefix } => self.get_ephemerals(session, &prefix),
             Request::GetAllChildrenNumber { path } => self.get_all_children_number(session, &path),
@@ -218,19 +203,18 @@ impl Core {
         }
     }
 
-    /// Disarms a watch. Returns false if the watch has fired already.
     pub(crate) fn unwatch(&mut self, watch: WatchKey) -> bool {
         self.watches
             .disarm(&mut self.tree, &mut self.sessions, watch)
     }
 
-    /// Ends overdue sessions, and deletes the container and TTL znodes that are due. If the server may not yet have
-    /// read an overdue session's last sign of life, the session's connection is asked first ([`Effects::asked`]).
+    /// Ends overdue sessions, and deletes the container and TTL znodes that are due. If a sign of life of an overdue
+    /// session may still be unread, the caller must first check the session's connection ([`Effects::asked`]).
     pub(crate) fn tick(&mut self, now: Now, effects: &mut Effects) {
         let before = self.tree.work.total();
         while let Some(slot) = self.sessions.first_due(now.moment) {
             if self.tree.work.total().wrapping_sub(before) >= TICK_WORK {
-                // Skip the reaper, too. Other sessions are still overdue, so the next tick is due immediately.
+                // Skip the reaper. Other sessions are still overdue, so the next tick is due immediately.
                 return;
             }
             self.tree.work.add(1);
@@ -244,7 +228,6 @@ impl Core {
         self.reap(now, effects);
     }
 
-    /// Returns the next due time of [`tick`](Self::tick). Calls `now` only if this call starts the reaper's timer.
     pub(crate) fn next_deadline(
         &mut self,
         now: impl FnOnce() -> BootInstant,
@@ -273,17 +256,16 @@ impl Core {
         Ok(Reply::Watching(self.arm(session, kind, path, node)))
     }
 
-    /// Checks that the session may have one more watch. Call it before changing anything, so that a refusal leaves
-    /// nothing behind.
+    /// Checks that the session may have one more watch. Must be called before any change, because a refused request
+    /// must change nothing.
     fn check_watch_limit(&self, session: SessionRef, path: &ZnodePath) -> Result<()> {
         self.check_watch_room(session, 1, path.as_str().len())
     }
 
-    /// Checks that the session may have `count` more watches, whose paths have `path_bytes` in total.
     fn check_watch_room(&self, session: SessionRef, count: usize, path_bytes: usize) -> Result<()> {
         let limit = self.options.limits.watches_per_session;
         if count <= limit.saturating_sub(self.sessions.get(session.slot).watch_count) {
-            // A watch ends with its session, so it is charged to the session's share.
+            // A watch ends with its session, so its bytes are charged to the session.
             let bytes = count * WATCH_BYTES + path_bytes;
             return self.budget().check(bytes, || self.payer(session, true));
         }

@@ -1,8 +1,8 @@
-//! Building blocks of a simulation in one thread: time, a network, a disk, servers and clients. For the package
-//! `lockkeeper-sim` only, not part of the public API.
+//! Building blocks of a simulation in one thread: time, a network, a disk, servers and clients. Only the package
+//! `lockkeeper-sim` uses them.
 //!
-//! Everything runs on one paused tokio runtime, which advances its time when no task can run. So the same seed gives
-//! the same run.
+//! Everything runs on one paused tokio runtime, which advances its time when no task can run. So equal seeds give equal
+//! runs.
 
 mod dialer;
 mod ensemble;
@@ -25,7 +25,7 @@ use crate::model::path::ZnodePath;
 use crate::runtime::clock::Clock;
 pub use crate::runtime::simnet::{Network, NetworkCounts, Weather};
 
-/// Creates a network that moves the hosts' clocks before each arrival.
+/// Creates a network that updates the hosts' clocks before each arrival of bytes.
 pub fn network(seed: u64, weather: Weather, time: &Time) -> Network {
     let time = time.clone();
     Network::new(seed, weather, move || time.sync())
@@ -42,10 +42,10 @@ pub struct Servers {
     pub is_plain: bool,
 }
 
-/// Connects a client on host `client`, with this clock, to the servers.
+/// Connects a client on host `client` to the servers.
 ///
 /// # Errors
-/// See [`connect`](crate::connect()).
+/// The errors of [`connect`](crate::connect()).
 pub async fn connect(
     network: &Network,
     (client, servers): (&str, &Servers),

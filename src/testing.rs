@@ -1,7 +1,7 @@
 //! Test support: fresh stores, virtual time, and fault injection.
 //!
 //! Start with [`TestStore`], a new store whose clock moves only when the test moves it. Its sessions can lose requests,
-//! replies and connections, and can expire. [`Faults`] is the underlying wrapper, which works for any store.
+//! replies and connections, and can expire. [`Faults`] injects the same faults into any other store.
 
 #[cfg(test)]
 mod fake;

@@ -1,6 +1,4 @@
 //! Access control: the right that each request needs, as in ZooKeeper 3.9.
-//!
-//! The open list is a null pointer, so checking it costs nothing.
 
 use std::collections::HashSet;
 
@@ -17,7 +15,7 @@ use crate::model::path::ZnodePath;
 use crate::model::protocol::Reply;
 use crate::model::types::AclEntry;
 
-/// Maximum number of entries of a list. Every identity of a session is looked up in all of them (invariant 10).
+/// Maximum number of entries of an access control list. The limit bounds the work of an access check (invariant 10).
 const MAX_ENTRIES: usize = 1_024;
 
 impl Core {
@@ -40,13 +38,7 @@ impl Core {
         self.options.super_digest = digest;
     }
 
-    /// Adds an identity to a session, unless the session already has it. The superuser's digest also adds the
-    /// superuser's identity.
-    ///
-    /// # Errors
-    /// [`Error::TooLarge`] and [`Error::LimitReached`], if a limit of [`Identities`] is exceeded.
-    ///
-    /// [`Identities`]: crate::model::identity::Identities
+    /// Adds an identity to a session. The superuser's digest also adds the superuser's identity.
     pub(crate) fn add_identity(&mut self, of: SessionRef, identity: Identity) -> Result<()> {
         let is_super = self.options.super_digest.as_ref() == Some(&identity);
         let session = self.sessions.slots.get(of.slot as usize);
@@ -54,7 +46,8 @@ impl Core {
             return Ok(());
         };
         let before = session.identities.bytes();
-        // An address is small, and must not make a full store refuse the connection.
+        // Only proved identities count against the limit. A client's address is small, and a full store must still
+        // accept its connection.
         if identity.is_proof() && !session.is_local {
             self.check_identity_room(before, identity.kept_bytes())?;
         }
@@ -70,8 +63,8 @@ impl Core {
         added
     }
 
-    /// Proves an identity. After a wrong secret a ZooKeeper server closes the connection (rule 23). Here the session
-    /// ends, because a session of this process has no other connection.
+    /// Adds the identity that a secret proves. A wrong secret ends the session. ZooKeeper only closes the connection,
+    /// but a session of this process has no connection that could be closed.
     pub(super) fn add_auth(
         &mut self,
         session: SessionRef,
@@ -92,7 +85,6 @@ impl Core {
         }
     }
 
-    /// Checks that the session has one of these rights. `asked` returns the path that the error names.
     #[inline]
     pub(super) fn allow(
         &self,
@@ -102,7 +94,6 @@ impl Core {
         asked: impl FnOnce() -> String,
     ) -> Result<()> {
         let acl = &self.tree.node(node).acl;
-        // Check for the open list first, so that this common case costs one comparison.
         if acl.entries().is_none() {
             return Ok(());
         }
@@ -110,7 +101,6 @@ impl Core {
         check_right(acl, rights, identities, &self.tree.work, asked)
     }
 
-    /// Returns the list with `auth` replaced with the creator's identities.
     #[inline]
     pub(super) fn listed(&self, session: SessionRef, acl: Acl, path: &ZnodePath) -> Result<Acl> {
         match acl.entries() {
@@ -168,7 +158,7 @@ impl Core {
         Ok(Reply::Stat(self.tree.node(node).stat()))
     }
 
-    /// Applies a new access control list. This fires no watch and changes no zxid of the znode (rule 7).
+    /// Applies a new access control list. As in ZooKeeper, this fires no watch and changes none of the znode's zxids.
     pub(super) fn apply_set_acl(&mut self, index: u32, acl: Acl, aversion: i32, at: Stamp) {
         let node = self.tree.node(index);
         let (before, after) = (bytes_of_acl(&node.acl), bytes_of_acl(&acl));
@@ -183,7 +173,6 @@ impl Core {
 }
 
 impl Session {
-    /// Returns true if the reference is to this session and to its current connection.
     pub(super) fn is_of(&self, of: SessionRef) -> bool {
         self.id == of.id && self.connection == of.connection
     }
@@ -211,7 +200,7 @@ pub(super) fn has_right(acl: &Acl, rights: u8, identities: &Identities, work: &W
     })
 }
 
-/// Returns the list without duplicates, and with `auth` replaced with the creator's identities.
+/// Removes duplicates from an access control list, and replaces its `auth` entries with the creator's identities.
 #[inline(never)]
 pub(super) fn resolved(
     acl: Acl,
@@ -238,7 +227,8 @@ pub(super) fn resolved(
         } else if is_valid(entry) {
             list.push(entry.clone());
         }
-        // Dropping an invalid entry, or an `auth` without proof, would silently change the list's meaning.
+        // Refuse an invalid entry, or an `auth` entry of a client without proved identities, because dropping the entry
+        // would silently change the list's meaning.
         if list.len() == before {
             return Err(invalid());
         }
@@ -258,7 +248,7 @@ pub(super) fn resolved(
     }
 }
 
-/// Removes the hashes, because passwords could be guessed from them.
+/// Hides the password hashes of `digest` entries, because passwords could be guessed from them.
 fn masked(acl: &Acl) -> Acl {
     let Some(entries) = acl.entries() else {
         return Acl::open();

@@ -1,6 +1,4 @@
 //! [`Change`]: a change that an audit log records. These are deletes and new access control lists.
-//!
-//! The deletion of a session's own ephemeral znode is not recorded, because every release of a lock is such a deletion.
 
 use super::journal::NodeKind;
 use super::{Core, SessionRef};
@@ -17,16 +15,13 @@ pub(crate) struct Change {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ChangeKind {
-    /// A delete, with the owner if the znode was ephemeral.
-    Delete {
-        owner: Option<SessionId>,
-    },
+    Delete { owner: Option<SessionId> },
     SetAcl(Acl),
 }
 
 impl Core {
-    /// Returns the changes that a request asks for. Call it before the request is executed, because the owner of a
-    /// deleted znode is unknown.
+    /// Returns the audited changes that a request would make. Must be called before the request is executed, because a
+    /// deleted znode no longer has an owner.
     pub(crate) fn changes_of(&self, session: SessionRef, request: &Request) -> Vec<Change> {
         match request {
             Request::Delete { path, .. } | Request::Withdraw { entry: path } => {
@@ -52,8 +47,8 @@ impl Core {
         let node = node.map(|index| &self.tree.nodes[index as usize]);
         let owner = node.filter(|node| node.kind == NodeKind::Ephemeral);
         let owner = owner.map(|node| node.owner);
-        // A session releases a lock by deleting its own ephemeral znode. If we recorded this, every hand-over would add
-        // a record.
+        // A session releases a lock by deleting its own ephemeral znode. If the audit log recorded such deletes, every
+        // hand-over would add a record.
         (owner != Some(session.id)).then(|| Change {
             path: path.clone(),
             kind: ChangeKind::Delete { owner },

@@ -10,11 +10,10 @@ use super::{Core, Effects, Limits, SessionRef};
 use crate::model::acl::Acl;
 use crate::model::error::{Error, Result};
 
-/// Bytes of a znode without its path, data and list: the node, its table entries and links, and the allocator's
-/// overhead.
+/// Estimated bytes of a znode without its path, data and access control list.
 pub(crate) const ZNODE_BYTES: usize = 384;
 
-/// Bytes of an access control entry without its texts.
+/// Bytes of an access control entry without its scheme and id.
 pub(crate) const ACL_ENTRY_BYTES: usize = 80;
 
 #[inline]
@@ -36,7 +35,6 @@ impl Node {
 }
 
 impl Core {
-    /// Checks that there is room for one more znode. `is_own` is true if the znode ends with the session.
     #[inline]
     pub(super) fn check_room(&self, session: SessionRef, bytes: usize, is_own: bool) -> Result<()> {
         check_znodes(self.tree.nodes.len(), &self.options.limits)?;
@@ -44,8 +42,6 @@ impl Core {
         self.budget().check(bytes, payer)
     }
 
-    /// Checks that a part of a znode may change its size. Only growth can be refused, so that a full store stays
-    /// usable.
     #[inline]
     pub(super) fn check_growth(
         &self,
@@ -69,13 +65,11 @@ impl Core {
 pub(super) struct Growth {
     znodes: isize,
     bytes: isize,
-    /// Index of the last operation that adds something. An error names this operation.
     last: usize,
     is_lasting: bool,
 }
 
 impl Growth {
-    /// Adds one operation. `is_own` is true if the growth ends with the session.
     pub(super) fn add(&mut self, index: usize, znodes: isize, bytes: isize, is_own: bool) {
         self.znodes += znodes;
         self.bytes = self.bytes.saturating_add(bytes);
@@ -111,7 +105,6 @@ fn check_znodes(before: usize, limits: &Limits) -> Result<()> {
     })
 }
 
-/// Bytes of a watch without its path.
 pub(super) const WATCH_BYTES: usize = 256;
 
 /// Bytes of a session of another process, without its watches and ephemeral znodes.
@@ -121,16 +114,16 @@ pub(crate) const SESSION_BYTES: usize = 512;
 /// connect and delete znodes.
 const SESSIONS_PART: usize = 16;
 
-/// Identities may always use `1 / IDENTITIES_PART` of the limit, for the same reason.
+/// Identities may always use `1 / IDENTITIES_PART` of the limit, even if znodes fill the store, so that clients can
+/// prove who they are.
 const IDENTITIES_PART: usize = 16;
 
-/// The sessions share the last `1 / SHARED_PART` of the limit equally.
 const SHARED_PART: usize = 4;
 
-/// A limit, and how much of it is in use.
+/// A limit in bytes, and the bytes in use.
 ///
-/// The first three quarters are available to every client. In the last quarter a session of another process may only
-/// grow up to its equal share, which no other client can take (invariant 15).
+/// The first three quarters of the limit are available to every client. In the last quarter, a session of another
+/// process may grow only up to its equal share. No other client can take this share (invariant 15).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     pub(super) limit: usize,
@@ -139,22 +132,17 @@ pub(super) struct Budget {
     pub(super) sessions: usize,
 }
 
-/// Account that growth is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Payer {
-    /// The program that contains the store, which may fill it.
+    /// The program that embeds the store. It may fill the store.
     Program,
     /// A session of another process, and its bytes so far.
     Session { own: usize },
-    /// No account, because the addition outlives the session that creates it.
+    /// No session pays, because the new content outlives the session that creates it.
     Nobody,
 }
 
 impl Budget {
-    /// Checks that there is room.
-    ///
-    /// # Errors
-    /// [`Error::LimitReached`].
     #[inline]
     pub(super) fn check(self, growth: usize, payer: impl FnOnce() -> Payer) -> Result<()> {
         let after = self.used.saturating_add(growth);
@@ -167,7 +155,8 @@ impl Budget {
     #[cold]
     fn check_share(self, after: usize, growth: usize, payer: Payer) -> Result<()> {
         let (what, limit) = match payer {
-            // Persistent content stays out of the last quarter, because no end of a session would ever free it.
+            // Persistent content stays out of the last quarter of the limit, because no end of a session would ever
+            // free it.
             Payer::Nobody => (
                 "bytes in znodes that outlive their session",
                 self.limit - self.limit / SHARED_PART,
@@ -199,7 +188,6 @@ impl Core {
         }
     }
 
-    /// Returns the account to charge. `is_own` is true if the growth ends with the session.
     pub(super) fn payer(&self, session: SessionRef, is_own: bool) -> Payer {
         match self.sessions.get(session.slot) {
             session if session.is_local => Payer::Program,
@@ -218,7 +206,6 @@ impl Core {
     }
 
     pub(super) fn check_identity_room(&self, own: usize, bytes: usize) -> Result<()> {
-        // A separate fraction, because clients must be able to prove their identities even if znodes fill the store.
         let budget = Budget {
             limit: self.options.limits.bytes / IDENTITIES_PART,
             used: self.sessions.identity_bytes,
@@ -227,7 +214,6 @@ impl Core {
         budget.check(bytes, || Payer::Session { own })
     }
 
-    /// Checks every count against a recount.
     #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn check_bytes(&self) {
         let sums = |of: fn(&super::sessions::Session) -> usize| -> usize {
@@ -261,7 +247,7 @@ impl Core {
 }
 
 impl Core {
-    /// Limits the bytes of an answer to a session, and of the events that one transaction sends to it.
+    /// Limits the bytes of an answer to a session, and of the events that one transaction sends to the session.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn limit_answers(&mut self, of: SessionRef, limit: usize) {
         self.sessions.get_mut(of.slot).answer_bytes = limit;
@@ -275,8 +261,8 @@ impl Core {
 }
 
 impl Effects {
-    /// Counts an event for a session of another process. `all_bytes` limits the unread events of all `sessions`.
-    /// Returns false beyond the limits, where all further events are dropped and the session's connection is closed.
+    /// Counts an event for a session of another process. Returns false if a limit is exceeded. The event is then
+    /// dropped, and the session's connection must be closed.
     pub(super) fn count(
         &mut self,
         session: &mut Session,
@@ -284,7 +270,8 @@ impl Effects {
         bytes: usize,
         (all_bytes, sessions): (usize, usize),
     ) -> bool {
-        // The caller has taken the events. The new round resets all sessions' counts without a walk over them.
+        // The caller has taken all earlier events. A new round number resets the counts of all sessions without a walk
+        // over the sessions.
         if self.fired.is_empty() && self.overflowed.is_empty() {
             self.round += 1;
             self.event_bytes = 0;
@@ -301,8 +288,8 @@ impl Effects {
         }
         pending.bytes += bytes;
         self.event_bytes += bytes;
-        // If all events together exceed the limit, only sessions that use more than their part are cut off. A session
-        // with few events did not cause the excess.
+        // If all events together exceed the limit, disconnect only sessions with more than their part of the events,
+        // because the other sessions did not cause the excess.
         let own = all_bytes / 2 / sessions.max(1);
         pending.is_over = pending.bytes > session.answer_bytes
             || self.event_bytes > all_bytes && pending.bytes > own;

@@ -59,8 +59,7 @@ impl Core {
         dump
     }
 
-    /// Checks all counts, and that replaying all transactions gives the same content. The journal must have kept every
-    /// transaction.
+    /// Checks that replaying all transactions gives the same content. The journal must have kept every transaction.
     #[cfg(feature = "simulation")]
     pub(crate) fn check_replay(&mut self) {
         self.check_bytes();

@@ -5,18 +5,17 @@ use super::tree::Waiter;
 use super::watches::{Fired, WatchKey};
 use crate::model::types::SessionId;
 
-/// Effects of calls to the core. Each list is in the order of occurrence. The caller takes them out.
+/// Effects of calls to the core. Each list is in order of occurrence. The caller drains the lists.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
-    /// Events of watches. They are sent before the reply (invariant 3).
+    /// Watch events. The caller sends them before the reply (invariant 3).
     pub(crate) fired: Vec<Fired>,
-    /// Waiters whose watches have fired, with the positions of their events in `fired`. Resolved at the end of the
-    /// transaction.
+    /// Waiters whose watches have fired, each with the index of its event in `fired`. `resolve_waiters` completes these
+    /// events at the end of the transaction.
     pub(super) waiters: Vec<(usize, Waiter)>,
     pub(crate) ended: Vec<Ended>,
-    /// Watches of the ended sessions.
     pub(crate) dropped: Vec<(WatchKey, SessionId, End)>,
-    /// Slots of overdue sessions whose connections are asked for unread signs of life.
+    /// Slots of overdue sessions. The caller must check their connections for unread requests.
     pub(crate) asked: Vec<u32>,
     /// Slots of sessions of other processes with too many events. Some of the events were dropped, so the connection
     /// must be closed before anything else is sent.

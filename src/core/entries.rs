@@ -7,12 +7,12 @@ pub(super) type QueueKey = (i64, i64);
 
 type Entry = (QueueKey, u32);
 
-/// The first entry is stored separately, so that a lock without waiters needs no allocation.
+/// Sorted entries of a queue. The first entry is stored inline, so that a lock without waiters needs no allocation.
 #[derive(Debug)]
 pub(super) struct Entries {
     first: Option<Entry>,
-    /// The other entries, in sorted pieces. To count entries, we add up the lengths of pieces. Only the last remaining
-    /// piece may be empty. It is kept, so that the next waiter needs no allocation.
+    /// The other entries, in sorted pieces. If no other entry is left, one empty piece stays, so that the next waiter
+    /// needs no allocation.
     rest: Vec<Vec<Entry>>,
     len: usize,
 }
@@ -21,7 +21,6 @@ pub(super) struct Entries {
 /// together.
 const PIECE: usize = 256;
 
-/// Number of pieces that are moved or counted for one unit of work.
 const PIECES_OF_A_UNIT: usize = 16;
 
 impl Entries {
@@ -74,7 +73,6 @@ impl Entries {
         self.rest.remove(at)
     }
 
-    /// Returns the index of the piece that contains a key, or into which the key would be inserted.
     fn piece_of(&self, key: QueueKey) -> usize {
         let starts_before = |piece: &Vec<Entry>| piece.first().is_none_or(|first| first.0 <= key);
         match self.rest.last() {
@@ -139,10 +137,9 @@ impl Entries {
         self.first.map(|(_, index)| index)
     }
 
-    /// Returns the nearest entry ahead of a key, in O(log n).
     pub(super) fn ahead_of(&self, key: QueueKey) -> Option<Entry> {
         let first = self.first.filter(|(first, _)| *first < key)?;
-        // Usually the key is that of the last entry, which needs no search.
+        // Usually the key belongs to the last entry, which needs no search.
         if let Some([.., ahead, last]) = self.rest.last().map(Vec::as_slice)
             && last.0 == key
         {
@@ -159,7 +156,8 @@ impl Entries {
         Some(nearest.unwrap_or(first))
     }
 
-    /// Counts the entries ahead of a key. Adds up the pieces ahead of the key or behind it, whichever are fewer.
+    /// Counts the entries ahead of a key. Adds up the lengths of the pieces ahead of the key or behind it, whichever
+    /// are fewer.
     pub(super) fn count_ahead_of(&self, key: QueueKey, work: &Work) -> usize {
         if self.first.is_none_or(|(first, _)| first >= key) {
             return 0;
@@ -194,7 +192,6 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// The index has shortcuts for the first and the last entry, and splits the rest into pieces.
         #[test]
         fn the_index_of_a_queue_is_an_ordered_map(
             steps in proptest::collection::vec((0..3, 0i64..1_500, 0i64..2), 1..6_000)
@@ -227,7 +224,6 @@ mod tests {
                 let count = index.count_ahead_of(key, &work);
                 prop_assert_eq!(count, map.range(..key).count(), "{}", at);
             }
-            // As a queue is emptied: from the front.
             while let Some((key, _)) = map.pop_first() {
                 index.remove(key, &work);
                 prop_assert_eq!(index.head(), map.values().next().copied());

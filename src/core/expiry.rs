@@ -1,12 +1,12 @@
-//! Expiry: the decision about an overdue session, especially on a store that was late itself (rule 14, extended).
+//! Expiry: the decision whether an overdue session ends, especially if the store itself was late.
 //!
 //! A store that was stopped or overloaded cannot distinguish a silent client from a client whose signs of life are
 //! still unread. No session may expire because the *store* was slow. So the core receives the time during which the
 //! store could not work ([`Core::count_stall`](super::Core::count_stall)), and [`Grace::decide`] moves deadlines by
 //! this time. The total grace is limited, because even a slow store must free the lock of a dead holder.
 //!
-//! Moving a deadline to a later time is always safe. The client stops relying on its session by its own clock
-//! (invariant 6), a margin before the store's first deadline.
+//! Postponing a deadline is always safe, because the client stops relying on its session by its own clock, before the
+//! store's first deadline (invariant 6).
 
 use std::time::Duration;
 
@@ -17,31 +17,29 @@ pub(super) struct Overdue {
     pub(super) deadline: BootInstant,
     pub(super) now: BootInstant,
     pub(super) timeout: Duration,
-    /// The width of an expiry bucket.
     pub(super) tick: Duration,
-    /// Total stalls since the store was opened.
     pub(super) stalled: Duration,
     pub(super) is_attached: bool,
-    /// True if no unread sign of life can save the session, because it is a session of this process or is already
-    /// losing its watches.
+    /// True if no unread sign of life can save the session, because the session belongs to this process or the store
+    /// has already decided to end it.
     pub(super) is_final: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Expire,
-    /// The deadline moves by the lateness of the store.
+    /// The deadline moves by the time during which the store was stalled.
     Postpone {
         until: BootInstant,
     },
-    /// The deadline moves, and the session's connection is asked for unread signs of life. If the connection has
-    /// nothing to read, the session ends before the new deadline.
+    /// The deadline moves, and the caller checks the session's connection for unread signs of life. If there are none,
+    /// the session ends before the new deadline.
     Probe {
         until: BootInstant,
     },
 }
 
-/// How far a session's deadline has moved since its last sign of life.
+/// Postponement of a session's deadline since the session's last sign of life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Grace {
     /// Total of the stalls up to the last sign of life or verdict. Only later stalls count.
@@ -51,7 +49,6 @@ pub(super) struct Grace {
 }
 
 impl Grace {
-    /// Returns unused grace after a sign of life. Earlier stalls do not count.
     pub(super) fn renewed(stalled: Duration) -> Self {
         Self {
             accounted: stalled,
@@ -64,7 +61,8 @@ impl Grace {
         self.is_probed
     }
 
-    /// Decides about an overdue session. The total grace, for stalls and the probe, is at most the timeout plus a tick.
+    /// Decides whether an overdue session expires. The grace for stalls and the probe together is at most the timeout
+    /// plus a tick.
     pub(super) fn decide(self, facts: Overdue) -> (Verdict, Self) {
         if facts.is_final {
             return (Verdict::Expire, self);
@@ -81,7 +79,7 @@ impl Grace {
         if until > facts.now {
             return (Verdict::Postpone { until }, grace);
         }
-        // After a stall, this also holds for a session without a connection. The stall may have broken the connection,
+        // After a stall, even a session without a connection may be alive. The stall may have broken its connection,
         // and the client may be about to reconnect.
         let may_be_unread = facts.is_attached || stall > Duration::ZERO;
         if grace.is_probed || !may_be_unread {
@@ -112,7 +110,6 @@ mod tests {
         BootInstant::from_nanos(0).after(second * SECOND)
     }
 
-    /// A session without a connection that reaches its deadline after 12 s, on a store that was never late.
     fn left() -> Overdue {
         Overdue {
             deadline: at(12),
@@ -132,7 +129,6 @@ mod tests {
         }
     }
 
-    /// The same session at a deadline granted by an earlier verdict.
     fn later(second: u32, facts: Overdue) -> Overdue {
         let (deadline, now) = (at(second), at(second));
         Overdue {
@@ -202,7 +198,6 @@ mod tests {
         assert_eq!(Grace::default().decide(facts).0, Verdict::Expire);
     }
 
-    /// The store is stopped for four fifths of the time, and the session is judged at each of its deadlines.
     #[test]
     fn all_grace_together_is_the_timeout_and_a_tick_at_the_most() {
         for mut facts in [left(), attached()] {

@@ -27,11 +27,8 @@ pub(crate) struct Counts {
     pub(crate) data_bytes: usize,
     /// Bytes of all znodes, as charged to the limit.
     pub(crate) znode_bytes: usize,
-    /// Bytes of the watches of other processes, as charged to the limit.
     pub(crate) watch_bytes: usize,
-    /// Bytes of the sessions of other processes and of their identities, as charged to the limit.
     pub(crate) session_bytes: usize,
-    /// Limit of the bytes of znodes, watches and sessions together.
     pub(crate) max_bytes: usize,
     pub(crate) last_zxid: Zxid,
     pub(crate) ended: SessionEnds,
@@ -47,7 +44,6 @@ pub(crate) struct Settings {
 type Expiry = (BootInstant, u32);
 
 impl Core {
-    /// Runs in O(1).
     pub(crate) fn counts(&self) -> Counts {
         let (znodes, znode_bytes) = (self.tree.nodes.len(), self.tree.bytes);
         Counts {
@@ -74,7 +70,6 @@ impl Core {
         }
     }
 
-    /// Returns at most `most` sessions in order of their deadlines, starting after `after`.
     pub(crate) fn expiring(&self, after: Option<Expiry>, most: usize) -> Vec<(Expiry, SessionId)> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let expiring = self.sessions.expiring(from).take(most);
@@ -83,7 +78,6 @@ impl Core {
             .collect()
     }
 
-    /// Returns an upper bound of the slots for [`sessions_in`](Self::sessions_in).
     pub(crate) fn session_slots(&self) -> usize {
         self.sessions.slots.capacity()
     }
@@ -101,7 +95,6 @@ impl Core {
         }
     }
 
-    /// Returns an upper bound of the slots for [`ephemerals_in`](Self::ephemerals_in).
     pub(crate) fn znode_slots(&self) -> usize {
         self.tree.nodes.capacity()
     }
@@ -119,7 +112,6 @@ impl Core {
         }
     }
 
-    /// Returns an upper bound of the slots for [`watches_in`](Self::watches_in).
     pub(crate) fn watch_slots(&self) -> usize {
         self.watches.slots()
     }
@@ -128,7 +120,7 @@ impl Core {
         self.watches.absences()
     }
 
-    /// Visits the watches that ZooKeeper lists, which are all except those of children.
+    /// Visits the watches that ZooKeeper lists. ZooKeeper does not list watches on children.
     pub(crate) fn watches_in(&self, slots: Range<usize>, see: &mut dyn FnMut(WatchInfo<'_>)) {
         self.watches.each_listed(slots, &mut |slot, at| {
             let (path, node) = match at {
@@ -160,6 +152,5 @@ pub(crate) struct WatchInfo<'a> {
     pub(crate) session: SessionId,
     pub(crate) session_slot: u32,
     pub(crate) path: &'a ZnodePath,
-    /// The slot of the znode, if it exists.
     pub(crate) node: Option<u32>,
 }

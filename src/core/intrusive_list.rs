@@ -34,7 +34,7 @@ impl List {
         self.first == NIL
     }
 
-    /// Appends entry `index`, which must not be in a list through these links.
+    /// Appends entry `index`. The entry's `links` must not already be part of a list.
     pub(super) fn push_back<T>(
         &mut self,
         entries: &mut Slab<T>,
@@ -52,7 +52,6 @@ impl List {
         self.last = index;
     }
 
-    /// Prepends entry `index`, which must not be in a list through these links.
     pub(super) fn push_front<T>(
         &mut self,
         entries: &mut Slab<T>,

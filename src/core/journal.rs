@@ -1,5 +1,5 @@
-//! The journal: resolved writes ([`Txn`]), which of them a log keeps, and which transaction must be durable before a
-//! reply may leave.
+//! The journal: the transactions ([`Txn`]) that a log keeps, and the transaction that must be durable before a reply
+//! may leave.
 //!
 //! [`Core::replay`](super::Core::replay) applies a transaction without any decision (invariant 1). The size of a
 //! transaction is checked before the transaction is applied, so every acknowledged write fits into the log
@@ -24,22 +24,18 @@ use crate::model::types::{CreateMode, SessionId, Zxid};
 pub(crate) struct Txn {
     pub(crate) zxid: Zxid,
     pub(crate) unix_ms: i64,
-    /// The session that made the change, or 0 if the store itself made it.
     pub(crate) session: SessionId,
     pub(crate) op: TxnOp,
 }
 
-/// Effect of a transaction, with every decision made.
+/// Effect of a transaction. All decisions are already made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TxnOp {
     OpenSession {
-        /// 0 if the session never expires.
         timeout_ms: u64,
         password: [u8; 16],
-        /// True if the session ends with the store's process.
         is_local: bool,
     },
-    /// Ends the session and deletes its ephemeral znodes.
     CloseSession(End),
     Create(NewNode),
     Delete {
@@ -62,14 +58,12 @@ pub(crate) enum TxnOp {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NewNode {
-    /// The znode's path, including its sequence number.
     pub(crate) path: ZnodePath,
     pub(crate) data: Bytes,
     pub(crate) acl: Acl,
     pub(crate) kind: NodeKind,
-    /// The sequence number, if the znode's name has the form of a queue entry's name.
     pub(crate) sequence: Option<i64>,
-    /// The parent's count of creates, including this one.
+    /// The parent's count of creates, including the create of this node.
     pub(crate) creates: i64,
 }
 
@@ -94,7 +88,6 @@ pub(crate) enum Journal {
 pub(super) struct JournalState {
     journal: Journal,
     txns: Vec<Txn>,
-    /// Zxid of the last transaction with [`LogMode::Sync`].
     last: i64,
     /// Log mode of changes to sessions and their ephemerals.
     sessions: LogMode,
@@ -109,10 +102,9 @@ impl JournalState {
     };
 }
 
-/// How a transaction is logged, from the weakest to the strongest guarantee.
+/// Guarantee for the log record of a transaction, from the weakest to the strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum LogMode {
-    /// Never logged.
     None,
     /// Logged soon. No reply waits for the log.
     Async,
@@ -125,7 +117,7 @@ impl Core {
         self.kept.journal = journal;
     }
 
-    /// Returns the transactions that are to be written to the log. The caller removes them.
+    /// Returns the transactions that the caller must write to the log and remove.
     pub(crate) fn kept(&mut self) -> &mut Vec<Txn> {
         &mut self.kept.txns
     }
@@ -134,19 +126,17 @@ impl Core {
         Zxid(self.kept.last)
     }
 
-    /// Returns the log mode of a change to a znode. `owner` is the slot of the session that owns the znode, or `NIL`
-    /// for a znode without an owner.
+    /// Returns the log mode of a change to a znode. `owner` is the owner's slot, or `NIL`.
     pub(super) fn log_mode_of(&self, owner: u32) -> LogMode {
         match self.kept.journal {
             Journal::Off => LogMode::None,
-            // The znode ends with this process, so the log could only delete it again.
+            // The znode ends with this process, so a log of its changes would be useless after a restart.
             Journal::Durable if owner != NIL && self.sessions.get(owner).is_local => LogMode::None,
             Journal::Durable | Journal::All if owner != NIL => self.kept.sessions,
             Journal::Durable | Journal::All => LogMode::Sync,
         }
     }
 
-    /// Returns false for an ended session.
     pub(crate) fn logs_session(&self, slot: u32) -> bool {
         let is_known = self.sessions.slots.contains(slot as usize);
         is_known && self.log_mode_of(slot) != LogMode::None
@@ -170,8 +160,8 @@ impl Core {
         }
     }
 
-    /// Logs a session and its ephemerals as if they were created now. Each of these creates increments the parent's
-    /// count of creates, because a replay checks that the count grows.
+    /// Logs a session and its ephemerals as if they were created now. Each logged create increments the parent's count
+    /// of creates, because a replay checks that the count grows.
     #[cfg(any(test, feature = "server"))]
     fn enter_session(&mut self, slot: u32, now: Now) {
         let session = self.sessions.get(slot);
@@ -192,7 +182,6 @@ impl Core {
         }
     }
 
-    /// Returns the create that the log records for an existing znode.
     pub(super) fn as_new(&self, index: u32, creates: i64) -> NewNode {
         let node = self.tree.node(index);
         NewNode {
@@ -205,10 +194,9 @@ impl Core {
         }
     }
 
-    /// Returns the log mode of a create. A container created by a session of this process is logged asynchronously, so
-    /// that acquiring a lock does not wait for the disk. If a crash loses the container, the same crash ends every
-    /// session that has seen it. Logged children of the container are written to the log after the container. A
-    /// container created by a session of another process has the log mode of that session's ephemerals.
+    /// Returns the log mode of a create. A container of a session of this process is logged asynchronously, so that
+    /// acquiring a lock does not wait for the disk. This is safe, because a crash that loses the container also ends
+    /// every session that has seen it, and because the log contains the container before any of its logged children.
     pub(super) fn log_mode_of_create(&self, session: u32, kind: NodeKind) -> LogMode {
         match (kind, self.kept.journal) {
             (_, Journal::Off) => LogMode::None,
@@ -218,7 +206,7 @@ impl Core {
         }
     }
 
-    /// Starts the next transaction. Call it when nothing can fail any more, so that a refused write takes no zxid.
+    /// Starts the next transaction. Must be called after all checks, because a refused write must not take a zxid.
     pub(super) fn stamp(&mut self, now: Now, log_mode: LogMode) -> Stamp {
         self.zxid += 1;
         // From here on, replies that show the transaction wait for the log.
@@ -232,7 +220,6 @@ impl Core {
         }
     }
 
-    /// Adds a transaction to the journal. Calls `op` only if the journal keeps the transaction.
     pub(super) fn log(&mut self, session: SessionId, at: Stamp, op: impl FnOnce() -> TxnOp) {
         if at.log_mode != LogMode::None {
             self.kept.txns.push(Txn {
@@ -247,10 +234,10 @@ impl Core {
     /// Returns the last logged transaction that the answer to a request may show. The answer must wait until the log
     /// contains this transaction (invariant 2).
     ///
-    /// A read shows only the znodes that it reads, so it does not wait for unrelated writes. A write waits for its own
-    /// transaction anyway. The answer to an enqueue or to a request for a predecessor names only entries, which end
-    /// with their sessions, so only its conditions count. A condition shows as much as a read of its znode, whether it
-    /// holds or fails.
+    /// A read waits only for writes of the znodes that it shows. A write waits for its own transaction anyway. The
+    /// queue entries in the answer to an enqueue or a predecessor request end with their sessions, so only the znodes
+    /// of the request's conditions count. A condition reveals as much as a read of its znode, even if the condition
+    /// fails.
     pub(crate) fn shown_by(&self, request: &Request) -> Zxid {
         let shown = match request {
             _ if self.kept.journal == Journal::Off => 0,
@@ -294,7 +281,7 @@ impl Core {
 
     fn shown_at(&self, path: &ZnodePath) -> i64 {
         let node = self.tree.find(path.as_str());
-        // The znode is missing. Any logged transaction may have deleted it.
+        // Any logged transaction may have deleted the missing znode.
         node.map_or(self.kept.last, |node| self.tree.node(node).kept)
     }
 
@@ -302,7 +289,8 @@ impl Core {
         match (node, condition) {
             (Some(node), _) => self.tree.node(node).kept,
             (None, Condition::Data { .. }) => self.kept.last,
-            // A znode has no children when it is deleted, so its delete cannot change whether this condition holds.
+            // A znode has no children when it is deleted, so its delete cannot change the result of a children
+            // condition.
             (None, Condition::Children { .. }) => 0,
         }
     }
@@ -312,7 +300,6 @@ impl Core {
         self.shown_by_condition(condition, node)
     }
 
-    /// Returns the same as [`shown_by`](Self::shown_by) for the conditions of an entry.
     pub(crate) fn shown_by_place(&self, mode: EnqueueMode<'_>) -> Zxid {
         let conditions = match mode {
             EnqueueMode::When(conditions) if self.has_journal() => conditions,
@@ -328,10 +315,10 @@ impl Core {
     pub(crate) fn needs_log(&self, session: SessionRef, request: &Request) -> bool {
         let known = self.sessions.slots.get(session.slot as usize);
         if known.is_none_or(|known| known.id != session.id || known.is_unproven) {
-            return false; // it has ended, or is unproven and its end is no transaction
+            return false; // neither an ended nor an unproven session logs anything
         }
         let kept = |keep: LogMode| keep != LogMode::None;
-        // A request for a missing znode is refused, so it needs no room in the log.
+        // A request for a missing znode is refused and needs no room in the log.
         let at = |path: &ZnodePath| {
             let node = self.tree.find(path.as_str());
             node.is_some_and(|node| kept(self.log_mode_of(self.tree.node(node).owner_slot)))
@@ -365,22 +352,19 @@ impl Core {
 /// Upper bound of a transaction's bytes without its operation: kind, zxid, date and session.
 const HEAD_BYTES: usize = 1 + NUMBER_BYTES + NUMBER_BYTES + 8;
 
-/// Upper bound for a 64-bit number.
 const NUMBER_BYTES: usize = 10;
 
-/// Upper bound for a length or a 32-bit number.
 const LENGTH_BYTES: usize = 5;
 
 #[cfg(test)]
 impl Txn {
-    /// Returns an upper bound of the bytes in a log.
     pub(crate) fn log_bytes(&self) -> usize {
         HEAD_BYTES + self.op.log_bytes()
     }
 }
 
 impl TxnOp {
-    /// Returns an upper bound of the operation's bytes in a log. The bound also holds for an operation in a multi.
+    /// Returns an upper bound of the operation's bytes in a log, also within a multi.
     pub(crate) fn log_bytes(&self) -> usize {
         match self {
             Self::OpenSession { password, .. } => 2 + NUMBER_BYTES + password.len(),
@@ -415,7 +399,6 @@ fn acl_bytes(acl: &Acl) -> usize {
 }
 
 impl NewNode {
-    /// Returns an upper bound of the bytes in a log ([`TxnOp::log_bytes`]).
     #[inline]
     pub(super) fn log_bytes(&self) -> usize {
         create_bytes(self.path.as_str().len(), self.data.len(), &self.acl)
@@ -433,9 +416,6 @@ pub(super) fn create_bytes(path_bytes: usize, data_bytes: usize, acl: &Acl) -> u
 impl Core {
     /// Refuses an operation that is too large for the log, a snapshot or a backup, before any of it is applied
     /// (invariant 2).
-    ///
-    /// # Errors
-    /// [`Error::TooLarge`].
     #[inline]
     pub(super) fn check_txn(&self, op_bytes: usize) -> Result<()> {
         let (actual, limit) = (HEAD_BYTES + op_bytes, self.options.limits.txn_bytes);
@@ -452,10 +432,8 @@ impl Core {
         let proofs = identities.iter().filter(|identity| identity.is_proof());
         let proofs = proofs.map(|identity| acl_entry_bytes(identity.scheme, &identity.id));
         let expanded = auth_entries(request) * proofs.sum::<usize>();
-        // The head, a sequential number, and the fields of a create.
         let beside = HEAD_BYTES + 6 * NUMBER_BYTES + 2 * LENGTH_BYTES;
         let bytes = Scale { prefix: 0 }.request(request) + expanded + beside;
-        // Each missing level of the queue takes one more transaction.
         match request {
             Request::Enqueue(enqueue) => {
                 let missing = self.missing_queue(enqueue).unwrap_or_default();

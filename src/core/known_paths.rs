@@ -5,8 +5,8 @@ const SLOTS: usize = 64;
 
 const MAX_BYTES: usize = 256;
 
-/// Recently looked up paths and their nodes. A path can only be in the slot that its hash selects. Ephemeral nodes are
-/// not cached, because they are short-lived and have no children to look for.
+/// A path can only be in the slot that its hash selects. Ephemeral nodes are not cached, because they are short-lived
+/// and have no children.
 #[derive(Debug)]
 pub(super) struct KnownPaths(Box<[Slot]>);
 

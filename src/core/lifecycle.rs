@@ -1,9 +1,7 @@
-//! The lifecycle of a session: it is opened, proved, moved to another connection, detached, and ended by its client or
-//! by its timeout.
+//! The lifecycle of a session: how it opens, proves an identity, moves to another connection, detaches and ends.
 //!
-//! A client must be able to rely on its session until the timeout has passed. Dropping a million watches in one step
-//! would hold the store's lock for too long, so a session loses its watches in pieces. From the first piece on, the
-//! store refuses the session's requests.
+//! Dropping a million watches in one step would hold the store's lock for too long, so a session loses its watches in
+//! pieces. From the first piece on, the store refuses the session's requests, because the client would miss events.
 
 use std::time::Duration;
 
@@ -19,7 +17,7 @@ use crate::model::identity::Identity;
 use crate::model::types::SessionId;
 use crate::model::watch::DeleteReason;
 
-/// Number of watches that are dropped in one piece, which takes about a millisecond.
+/// Number of watches in one piece. Dropping a piece takes about a millisecond.
 const MAX_DROPPED: usize = 1_024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +42,10 @@ pub(crate) enum Kicked {
     /// The store refuses the session from now on, and one of the next ticks ends it.
     Ending,
     NoSession,
-    /// The session belongs to the store's own process.
     Local,
 }
 
 impl Core {
-    /// Opens a session. `timeout` is clamped to the store's bounds. A session without a timeout never expires.
     pub(crate) fn open_session(
         &mut self,
         id: SessionId,
@@ -66,7 +62,7 @@ impl Core {
         Ok((session, timeout))
     }
 
-    /// Opens an unproven session. It becomes a part of the store only when its client proves an identity
+    /// Opens an unproven session, which becomes part of the store when its client proves an identity
     /// ([`identify`](Self::identify)).
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn open_unproven(
@@ -83,7 +79,7 @@ impl Core {
     }
 
     fn insert_session(&mut self, mut session: Session, now: Now) -> Result<SessionRef> {
-        // Unproven sessions do not count towards the limit, but at the limit no session can be opened.
+        // An unproven session does not count towards the limit, but it cannot be opened at the limit.
         self.check_session_limit(session.is_local)?;
         let id = session.id;
         session.is_attached = !session.is_local;
@@ -120,14 +116,12 @@ impl Core {
         });
     }
 
-    /// Adds a proved identity to a session. The first proof makes an unproven session a part of the store: the opening
-    /// of the session is logged, and the session's timeout is returned. `room` is an error if the log has no room for
-    /// this.
+    /// Adds a proved identity to a session. The first proof makes an unproven session part of the store, so this
+    /// function logs the opening of the session and returns the timeout. `room` is an error if the log has no room.
     ///
     /// # Errors
-    /// Returns the error of [`add_identity`](Self::add_identity), the error of `room`, or [`Error::LimitReached`] at
-    /// the limit of sessions. On an error an unproven session ends, because its client would count as admitted although
-    /// its writes could not be logged.
+    /// If the first proof fails, the session ends, because its client would otherwise count as admitted although its
+    /// writes cannot be logged.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn identify(
         &mut self,
@@ -161,12 +155,12 @@ impl Core {
         known.is_some_and(|known| known.is_of(of) && known.is_unproven)
     }
 
-    /// Moves a session to another connection (rule 12). The new timeout never exceeds the session's first timeout. From
-    /// now on the store refuses the old connection, whose watches are dropped.
+    /// Moves a session to another connection. The new timeout never exceeds the session's first timeout. The old
+    /// connection loses its watches, and the store refuses its requests.
     ///
     /// # Errors
     /// Returns the reason why the session cannot be moved. The server must answer all reasons in the same way, so that
-    /// the client cannot distinguish them (rule 13).
+    /// the client cannot distinguish them.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn reattach(
         &mut self,
@@ -177,8 +171,8 @@ impl Core {
         effects: &mut Effects,
     ) -> Result<(SessionRef, Duration), ReattachError> {
         let slot = self.sessions.find(id).ok_or(ReattachError::Over)?;
-        // Check the password before changing anything. Session ids are not secret, so a client with a wrong password
-        // must not disturb the session's owner.
+        // Check the password before changing anything. A client with a wrong password must not disturb the session's
+        // owner.
         if self.sessions.get(slot).password != *password {
             return Err(ReattachError::WrongPassword);
         }
@@ -192,12 +186,11 @@ impl Core {
         if session.granted_ms > 0 {
             timeout = timeout.min(Duration::from_millis(session.granted_ms));
         }
-        // From here on, all requests of the old connection are refused, even if its task has already read them.
+        // From here on, requests of the old connection are refused, even if its task has already read them.
         session.connection += 1;
         session.is_attached = true;
         session.timeout_ms = timeout.as_millis() as u64;
         let connection = session.connection;
-        // Every connection proves its own identities.
         self.sessions.forget_identities(slot);
         self.sessions.touch(slot, now.moment);
         Ok((
@@ -236,8 +229,8 @@ impl Core {
     }
 
     /// Drops some of a session's watches before the session is moved, so that [`reattach`](Self::reattach) has few left
-    /// to drop. The caller repeats the call while it returns true. From the first of these calls on, the store refuses
-    /// the old connection.
+    /// to drop. While this function returns true, the store refuses the old connection, and the caller must repeat the
+    /// call.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn displace(&mut self, id: SessionId, password: &[u8; 16]) -> bool {
         let Some(slot) = self.sessions.find(id) else {
@@ -249,8 +242,7 @@ impl Core {
     }
 
     /// Detaches a session from its closed connection, and drops the connection's identities and watches. An unproven
-    /// session ends. One call drops at most [`MAX_DROPPED`] watches, so the caller repeats the call while it returns
-    /// true.
+    /// session ends. The caller repeats the call while the result is true.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn detach(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> bool {
         if self.is_unproven(of) {
@@ -265,8 +257,8 @@ impl Core {
         }
     }
 
-    /// Drops some of a session's watches before the session's connection closes it. The caller repeats the call while
-    /// it returns true.
+    /// Drops some of a session's watches before the session is closed. The caller repeats the call while the result is
+    /// true.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn shed_before_close(&mut self, of: SessionRef) -> bool {
         let known = self.sessions.slots.get(of.slot as usize);
@@ -274,7 +266,7 @@ impl Core {
     }
 
     /// Drops [`MAX_DROPPED`] watches of a session of another process. Returns false, with nothing dropped, if the
-    /// session has no more watches than that.
+    /// session has at most that many.
     fn shed(&mut self, slot: u32) -> bool {
         let session = self.sessions.get(slot);
         let has_many = !session.is_local && session.watch_count > MAX_DROPPED;
@@ -284,7 +276,6 @@ impl Core {
         has_many
     }
 
-    /// Drops watches without an event to their watchers, because the client has left or is ending its session.
     fn drop_silently(&mut self, slot: u32, most: usize) {
         let count = most.min(self.sessions.get(slot).watch_count);
         let (tree, sessions) = (&mut self.tree, &mut self.sessions);
@@ -298,11 +289,10 @@ impl Core {
         self.admit(of, now, effects)
     }
 
-    /// Records a sign of life of a session. Fails if the session has ended, or has moved to another connection.
+    /// Records a sign of life. Fails if the session has ended or has moved to another connection.
     #[inline]
     pub(super) fn admit(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> Result<()> {
         let known = self.sessions.slots.get(of.slot as usize);
-        // Another session may have reused the slot.
         let Some(session) = known.filter(|session| session.id == of.id) else {
             return Err(Error::SessionExpired { session: of.id });
         };
@@ -320,14 +310,14 @@ impl Core {
         Ok(())
     }
 
-    /// Adds a time during which the store could not work. Later decisions about overdue sessions take the time into
-    /// account ([`expiry`](super::expiry)).
+    /// Records that the store could not work for the time `stall`. No session may expire because of a stall
+    /// ([`expiry`](super::expiry)).
     pub(crate) fn count_stall(&mut self, stall: Duration) {
         self.sessions.count_stall(stall);
     }
 
-    /// Ends a session that was probed and has given no sign of life since the probe. The caller has read everything
-    /// that arrived on the session's connection.
+    /// Ends a session that has given no sign of life since the probe of its connection. The caller must have read
+    /// everything that arrived on the connection.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn end_silent(&mut self, of: SessionRef, now: Now, effects: &mut Effects) {
         let known = self.sessions.slots.get(of.slot as usize);
@@ -357,8 +347,8 @@ impl Core {
         }
     }
 
-    /// Ends a session of another process as expired, for an operator. From now on the store refuses the session. If the
-    /// session has many watches, or if the log has no room (`may_log` is false), one of the next ticks ends it.
+    /// Ends a session of another process as expired, for an operator. If the session has many watches, or if the log
+    /// has no room (`may_log` is false), one of the next ticks ends it.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn kick(
         &mut self,
@@ -375,8 +365,8 @@ impl Core {
             return Kicked::Local;
         }
         session.is_kicked = true;
-        // The caller reports to the operator that the session ends. Its client must not continue to work, even if only
-        // a later tick ends the session.
+        // Refuse the client's requests now, even if only a later tick ends the session, because the operator expects
+        // the client to stop.
         session.connection += 1;
         match may_log {
             true => self.expire(slot, now, effects),
@@ -395,7 +385,7 @@ impl Core {
     }
 
     /// Ends an overdue session. If the session has many watches, drops some of them and lets a later tick end the
-    /// session. Until that tick the store refuses the session, because its client would miss events.
+    /// session.
     pub(super) fn expire(&mut self, slot: u32, now: Now, effects: &mut Effects) {
         match self.shed(slot) {
             true => self.sessions.doom(slot, now.moment),
@@ -420,17 +410,17 @@ impl Core {
             false => self.stamp(now, self.log_mode_of(slot)),
         };
         self.remove_session(slot, end, at, effects);
-        // Resolve the waiters after all entries of the session are deleted, because two of the entries may be ahead of
-        // the same waiter.
+        // Complete the events of waiters after all entries of the session are deleted, because two of these entries may
+        // be ahead of the same waiter.
         self.resolve_waiters(now, effects);
-        // One transaction ends the session and deletes all its ephemeral znodes (rule 11). A replay finds these znodes
-        // by their owner.
+        // One transaction ends the session and deletes all its ephemeral znodes. A replay finds these znodes by their
+        // owner.
         self.log(id, at, || TxnOp::CloseSession(end));
     }
 
     /// Removes a session with its watches and ephemeral znodes. The watches are dropped first, so that the session's
-    /// own watchers receive the end of the session and not the deletes. A client that closes its session over a wire is
-    /// an exception: it receives the events of the deletes before the reply, as in ZooKeeper.
+    /// own watchers receive the end of the session and not the deletes. A remote client that closes its session is an
+    /// exception. As in ZooKeeper, it receives the events of the deletes before the reply.
     pub(super) fn remove_session(&mut self, slot: u32, end: End, at: Stamp, effects: &mut Effects) {
         let session = self.sessions.get(slot);
         let (id, mut touched) = (session.id, session.watch_count);
@@ -453,8 +443,8 @@ impl Core {
         let (tree, sessions) = (&mut self.tree, &mut self.sessions);
         self.watches
             .drop_some(tree, sessions, slot, usize::MAX, &mut |key| {
-                // In this process each watcher receives the end of the session. A client over a wire receives the end
-                // only once for the whole session.
+                // In this process each watcher receives the end of the session. A remote client receives the end only
+                // once for the whole session.
                 if is_local {
                     effects.dropped.push((key, id, end));
                 }

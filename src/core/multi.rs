@@ -1,5 +1,5 @@
-//! Multi: each operation is resolved against the tree as the operations before it will leave the tree. All operations
-//! are resolved before the first one is applied, so a refusal changes nothing (rule 16).
+//! Multi: operations that are applied together or not at all. All operations are resolved before the first one is
+//! applied. Each operation is checked against the state that the earlier operations will leave.
 
 use std::collections::BTreeMap;
 
@@ -31,10 +31,10 @@ impl Core {
         now: Now,
         effects: &mut Effects,
     ) -> Result<CoreReply> {
-        // Count the work first, because a refused multi has used it, too.
+        // Count the work first, because a refused multi causes work, too.
         self.tree.work.add(ops.len());
         let mut resolved = Vec::with_capacity(ops.len());
-        // Operations for the log. Operations on znodes that no log keeps, such as a local entry, are left out.
+        // Operations for the log, without the operations on znodes that the log does not keep.
         let mut kept = Vec::new();
         let mut how = LogMode::None;
         let mut bytes = MULTI_BYTES;
@@ -64,7 +64,6 @@ impl Core {
         growth
             .check(self, session)
             .map_err(|(index, source)| failed(index, source))?;
-        // Nothing has changed so far. Nothing can fail from here on.
         let at = self.stamp(now, how);
         self.log(session.id, at, || TxnOp::Multi(kept));
         let replies = resolved
@@ -94,7 +93,7 @@ fn failed(index: usize, source: Error) -> Error {
     }
 }
 
-/// The tree plus the changes of the operations so far.
+/// View of the tree after the operations resolved so far.
 struct Overlay<'a> {
     tree: &'a Tree,
     options: &'a CoreOptions,
@@ -200,7 +199,7 @@ impl<'a> Overlay<'a> {
         match resolved.get(node.written as usize) {
             Some(TxnOp::Create(new)) => Some(&new.data),
             Some(TxnOp::SetData { data, .. }) => Some(data),
-            // `written` is `NIL`, so no operation of this multi has written the data.
+            // `written` is `NIL`, because no operation of this multi has written the data.
             _ => self.in_tree(node).map(|node| &node.data),
         }
     }
@@ -209,10 +208,8 @@ impl<'a> Overlay<'a> {
         self.tree.nodes.get(node.node as usize)
     }
 
-    /// Checks a right against the access control list that the operations so far have left. An error names the path
-    /// `asked`.
+    /// Checks a right against the access control list that the earlier operations leave.
     fn allow(&self, node: NodeView, rights: u8, asked: &ZnodePath) -> Result<()> {
-        // `made` is `NIL`, unless this multi has created the znode.
         let acl = match self.made.get(node.made as usize) {
             Some(made) => Some(made),
             None => self.in_tree(node).map(|node| &node.acl),
@@ -249,7 +246,6 @@ impl<'a> Overlay<'a> {
         let bytes = bytes_of(path.as_str().len(), create.data.len(), &acl);
         let is_own = kind == NodeKind::Ephemeral;
         self.growth.add(self.at, 1, bytes as isize, is_own);
-        // The next sequential create of this multi gets the next number.
         parent.creates += 1;
         parent.children += 1;
         self.set(parent_path, Some(parent));
@@ -280,7 +276,7 @@ impl<'a> Overlay<'a> {
 
     fn delete(&mut self, path: ZnodePath, version: Option<i32>) -> Result<(TxnOp, u32)> {
         let parent = parent_of(path.as_str());
-        // As in ZooKeeper, a client without the right must not learn whether the znode exists.
+        // Check the right first. As in ZooKeeper, a client without the right must not learn whether the znode exists.
         if let Some(parent_path) = parent
             && let Some(parent) = self.view(parent_path)
         {

@@ -5,7 +5,7 @@ use crate::model::protocol::{EntryName, EntryRole, SHARED_MARKER, sequence_of};
 #[derive(Clone, Debug)]
 pub(super) enum NodeName {
     Text(Box<str>),
-    /// An entry whose name has the usual form, written out on demand.
+    /// Queue entry whose name has the usual form. Its text is built on demand.
     Entry {
         name: EntryName,
         number: i64,
@@ -58,7 +58,6 @@ impl NodeName {
         self.len() == text.len() && self.with_text(|name| name == text)
     }
 
-    /// Returns the number, as [`sequence_of`] does.
     #[inline]
     pub(super) fn sequence(&self) -> Option<i64> {
         match self {
@@ -67,7 +66,6 @@ impl NodeName {
         }
     }
 
-    /// Returns the role if the name has the usual form.
     #[inline]
     pub(super) fn role(&self) -> Option<EntryRole> {
         match self {
@@ -102,7 +100,7 @@ fn is_shared_entry(name: &str) -> bool {
 }
 
 /// Returns true if a name contains a separator or anything but printable ASCII. Checks whole blocks without an early
-/// exit, because most names are short and ordinary. The last block may overlap the block before it.
+/// exit, which is fast because most names are short and ordinary.
 pub(super) fn is_unusual(name: &str) -> bool {
     const BLOCK: usize = 16;
     let is_such = |byte: u8| u8::from((byte == b'/') | !(b' '..=b'~').contains(&byte));
@@ -132,7 +130,7 @@ struct Digits {
 
 const MAX_DIGITS: usize = 20;
 
-/// Shorter numbers are padded with zeros to this number of digits.
+/// Minimum number of digits. Shorter numbers are padded with zeros.
 const USUAL_DIGITS: usize = 10;
 
 impl Digits {
@@ -146,7 +144,7 @@ impl Digits {
             text[first..first + 2].copy_from_slice(&DIGIT_PAIRS.as_bytes()[pair..pair + 2]);
             number /= 100;
         }
-        // An odd count of digits was written with a leading zero.
+        // Digits are written in pairs, so an odd count of digits has a leading zero.
         let is_padded = first < MAX_DIGITS - USUAL_DIGITS && text[first] == b'0';
         Self {
             text,
@@ -202,7 +200,6 @@ mod tests {
             ("_c_x-__WRIT__0000000001", false),
             ("_c_x-lock-0000000001", false),
             ("R", false),
-            // The code first searches for the letter `R`. Here `R` also precedes the marker, once and twice.
             ("R-__READ__0000000001", true),
             ("RR-__READ__0000000001", true),
             ("RR-__WRIT__0000000001", false),

@@ -7,9 +7,7 @@ use crate::model::size::MAX_TXN_BYTES;
 
 #[derive(Clone, Debug)]
 pub(crate) struct CoreOptions {
-    /// The last used zxid. The first transaction gets the next one.
     pub(crate) last_zxid: i64,
-    /// Width of an expiry bucket.
     pub(crate) tick: Duration,
     pub(crate) shortest_timeout: Duration,
     pub(crate) longest_timeout: Duration,
@@ -21,14 +19,14 @@ pub(crate) struct CoreOptions {
     /// Seed of the hashes, so that clients cannot choose paths whose hashes collide.
     pub(crate) hash_seed: u64,
     pub(crate) super_digest: Option<Identity>,
-    /// Names of children. A parent with a child of such a name is not a queue.
+    /// Names of children. A znode with a child of such a name is not a queue.
     pub(crate) not_queues: &'static [&'static str],
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) znodes: usize,
-    /// Maximum bytes that clients can make the store keep (`budget`).
+    /// Maximum bytes that clients can make the store keep.
     pub(crate) bytes: usize,
     pub(crate) sessions: usize,
     pub(crate) watches_per_session: usize,
@@ -38,7 +36,6 @@ pub(crate) struct Limits {
 }
 
 impl Default for CoreOptions {
-    /// Ticks of 2 s, sessions of 2 to 20 ticks, and a sweep every minute.
     fn default() -> Self {
         let tick = Duration::from_secs(2);
         Self {

@@ -1,6 +1,7 @@
 //! Queue requests, answered from the index of a parent's numbered ephemerals ([`Entries`](super::entries::Entries)).
 //!
-//! One step finds the nearest blocking entry and arms the waiter's watch, so no departure is missed (invariant 4).
+//! A single call finds the nearest blocking entry and arms the waiter's watch on that entry, so the waiter cannot miss
+//! the entry's departure (invariant 4).
 
 use bytes::Bytes;
 
@@ -23,7 +24,7 @@ use crate::model::protocol::{
 use crate::model::types::{AclEntry, CreateMode};
 use crate::model::watch::DeleteReason;
 
-/// An entry before its queue has assigned its number.
+/// An entry to which its queue has not yet assigned a number.
 struct Unnumbered<'a, N> {
     queue: &'a ZnodePath,
     name: N,
@@ -34,9 +35,7 @@ struct Unnumbered<'a, N> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ahead {
     pub(crate) watch: WatchKey,
-    /// Role of the entry ahead, if its name has the usual form.
     pub(crate) role: Option<EntryRole>,
-    /// True if the entry ahead belongs to the waiter's session.
     pub(crate) is_own: bool,
 }
 
@@ -49,8 +48,8 @@ impl Core {
         effects: &mut Effects,
     ) -> Result<CoreReply> {
         check_name(&enqueue.parent, &enqueue.name)?;
-        // The entry may have to wait, which needs a watch. Check this first, because a refusal must leave no entry
-        // behind (invariant 7).
+        // Check now that the session may have another watch, in case the entry has to wait. A refusal must leave no
+        // entry behind (invariant 7).
         self.check_wait(session, &enqueue.parent, &enqueue.conditions)?;
         let parent = match self.tree.find(enqueue.parent.as_str()) {
             Some(parent) => parent,
@@ -76,12 +75,11 @@ impl Core {
         Ok(Reply::Enqueued { path, czxid, ahead })
     }
 
-    /// Adds an entry by reference, with the same result as an [`enqueue`](Self::enqueue) or a multi. Returns the
+    /// Adds an entry without a request, with the same result as an [`enqueue`](Self::enqueue) or a multi. Returns the
     /// entry's key and the entry ahead that blocks it.
     ///
-    /// Returns `None`, with no entry added, if this fast path does not apply. The caller then sends a request instead.
-    /// The fast path does not apply if a missing queue cannot be created here, if the parent is not a queue, if an
-    /// entry that must not wait is blocked or fails a condition, or if the request would be refused.
+    /// Returns `None`, with no entry added, if this fast path does not apply, for example because the entry would be
+    /// refused. The caller then sends a request.
     #[inline]
     pub(crate) fn enter(
         &mut self,
@@ -151,7 +149,7 @@ impl Core {
     }
 
     /// Deletes an entry of this session. Returns false, with nothing deleted, if the delete would be refused. The
-    /// caller then sends a request, whose error states the reason.
+    /// caller then sends a request, and its error states the reason.
     #[inline]
     pub(crate) fn leave(
         &mut self,
@@ -184,7 +182,6 @@ impl Core {
         Some(self.tree.count_ahead_of(node))
     }
 
-    /// Creates an entry. If the entry is refused, `asked` returns the path that the error names.
     #[inline(always)] // avoids copies of the new node
     fn join(
         &mut self,
@@ -233,8 +230,8 @@ impl Core {
             mode,
             acl: enqueue.acl.clone(),
         };
-        // The missing ancestors are containers, like the queue. Persistent ancestors of queues that are used only once
-        // would accumulate forever.
+        // The missing ancestors are containers, because persistent ancestors of queues that are used only once would
+        // accumulate forever.
         let missing = missing.into_iter().rev().map(|path| {
             let data = match path == *queue {
                 true => enqueue.queue_data.clone().unwrap_or_default(),
@@ -254,8 +251,8 @@ impl Core {
         made.ok_or_else(|| no_node(queue.as_str()))
     }
 
-    /// Creates a missing queue for an entry by reference. Returns `None` if the store has a log, because the reply must
-    /// then wait for the log, and only the reply to a request can wait.
+    /// Creates a missing queue for [`enter`](Self::enter). Returns `None` if the store has a log, because only the
+    /// reply to a request can wait for the log.
     #[cold]
     fn make_known_queue(
         &mut self,
@@ -346,15 +343,16 @@ impl Core {
         Ok(Reply::Predecessor(ahead))
     }
 
-    /// Returns false if a child shows that the parent is no queue ([`not_queues`](super::CoreOptions::not_queues)).
+    /// Returns false if a child with one of the names [`not_queues`](super::CoreOptions::not_queues) shows that the
+    /// parent is no queue.
     #[inline]
     fn is_queue(&self, parent: u32) -> bool {
         let is_child = |name: &&str| self.tree.child(parent, name).is_some();
         !self.tree.has_others(parent) || !self.options.not_queues.iter().any(is_child)
     }
 
-    /// Checks the right to read everything that decides whether an entry is blocked: the queue and the conditions'
-    /// znodes (invariant 14).
+    /// Checks the right to read the queue and the znodes of the conditions, which together decide whether an entry is
+    /// blocked (invariant 14).
     #[inline]
     fn check_look(&self, session: SessionRef, queue: u32, conditions: &[Condition]) -> Result<()> {
         let readable = |node| {
@@ -390,7 +388,7 @@ impl Core {
         self.check_watch_room(session, 1, bytes)
     }
 
-    /// Finds the nearest entry ahead or the condition that blocks an entry, and arms a watch on the blocking znode.
+    /// Finds the entry or the condition that blocks the given entry, and arms a watch on the blocking znode.
     #[inline]
     fn predecessor(
         &mut self,
@@ -417,8 +415,8 @@ impl Core {
         Predecessor::Blocked { by, watcher, count }
     }
 
-    /// Arms a waiter's watch on the nearest blocker only, so that a departing entry wakes no waiter further back
-    /// (invariant 4). The bytes of the path `charged` are charged for the watch.
+    /// Arms a waiter's watch only on its nearest blocker, so that a departing entry wakes no waiter further back
+    /// (invariant 4).
     fn arm_turn(
         &mut self,
         session: SessionRef,
@@ -447,7 +445,7 @@ impl Core {
     }
 }
 
-/// Returns true if a condition on the znode `node` holds, and `None` if the session may not read the znode.
+/// Returns true if a condition holds, and `None` if the session may not read the condition's znode.
 fn holds<Z, D: AsRef<[u8]>>(
     tree: &Tree,
     identities: &Identities,
@@ -464,9 +462,8 @@ fn holds<Z, D: AsRef<[u8]>>(
     })
 }
 
-/// Returns the znode whose number of children makes an entry wait, although no other entry blocks it. Returns `None` if
-/// a data condition fails, or if the session may not read a condition's znode. An entry must not wait for an unreadable
-/// znode, because the wait would reveal the znode's state.
+/// Returns the znode whose number of children makes an entry wait. Returns `None` if a data condition fails, or if the
+/// session may not read a condition's znode. A wait for an unreadable znode would reveal the znode's state.
 pub(super) fn held_up_by(
     tree: &Tree,
     identities: &Identities,
@@ -484,13 +481,12 @@ pub(super) fn held_up_by(
     held_up_by
 }
 
-/// Limits of an entry's conditions: their number, and the bytes of data in each of them. The entry's watch stores the
-/// conditions and checks them at each change.
+/// Maximum number of conditions of an entry. The entry's watch stores the conditions and checks them at each change.
 const MAX_CONDITIONS: usize = 2;
 const MAX_CONDITION_BYTES: usize = 1 << 10;
 
-/// Limits for creating a queue with its first entry: the number of missing levels, and the bytes of the queue's path.
-/// Without them a request of a megabyte could create half a million ancestors.
+/// Maximum number of levels that are created for a missing queue. Without a limit, a request of a megabyte could create
+/// half a million ancestors.
 const MAX_MADE_LEVELS: usize = 16;
 const MAX_MADE_PATH_BYTES: usize = 4 << 10;
 

@@ -1,4 +1,4 @@
-//! Reads, and the watches that they arm. A reply to another process is limited in bytes while it is built.
+//! Reads, and the watches that they arm. The bytes of a reply to another process are limited while the reply is built.
 
 use super::intrusive_list::NIL;
 use super::sessions::SessionRef;
@@ -23,8 +23,7 @@ impl Core {
         if let Some(node) = node {
             self.allow(session, node, AclEntry::READ, || path.to_string())?;
         }
-        // A missing znode is watched for its creation. getData and getChildren arm no watch on a missing znode
-        // (rule 3).
+        // Unlike getData and getChildren, exists also arms a watch on a missing znode.
         let watch = self.watch_if(watch, session, WatchKind::Data, path, node)?;
         let stat = node.map(|node| self.tree.node(node).stat());
         Ok(Reply::Exists {
@@ -75,9 +74,6 @@ impl Core {
     }
 
     /// Executes one read of a multi-read. If the read fails, its error becomes a part of the reply.
-    ///
-    /// # Errors
-    /// [`Error::LimitReached`] if the answer has no room for the result.
     fn read(&self, session: SessionRef, op: &ReadOp, room: &mut AnswerRoom) -> Result<ReadReply> {
         let index = match self.readable(session, op.path()) {
             Ok(index) => index,
@@ -105,7 +101,7 @@ impl Core {
         })
     }
 
-    /// Lists the session's ephemeral znodes. Compares the prefix as text, as ZooKeeper does, so `/ab` starts with `/a`.
+    /// Lists the session's ephemeral znodes whose paths start with a prefix. As in ZooKeeper, `/ab` starts with `/a`.
     pub(super) fn get_ephemerals(
         &self,
         session: SessionRef,
@@ -147,7 +143,8 @@ impl Core {
         Ok(from)
     }
 
-    /// Starts a search that may take several turns. A session has at most one search at a time.
+    /// Starts a search for a session's ephemeral znodes, which [`search_some`](Self::search_some) continues. A session
+    /// has at most one search at a time.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn begin_search(&mut self, of: SessionRef) -> Found {
         match self.sessions.slots.get_mut(of.slot as usize) {
@@ -160,8 +157,8 @@ impl Core {
         }
     }
 
-    /// Continues a search. The caller repeats the call while it returns true. The result may contain znodes that were
-    /// deleted in the meantime.
+    /// Continues a search. The caller repeats the call while the result is true. The result may contain znodes that
+    /// were deleted in the meantime.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn search_some(
         &mut self,
@@ -194,7 +191,6 @@ impl Core {
             .ok_or_else(|| no_node(path.as_str()))
     }
 
-    /// Returns an existing znode that the session may read.
     pub(super) fn readable(&self, session: SessionRef, path: &ZnodePath) -> Result<u32> {
         let index = self.existing(path)?;
         self.allow(session, index, AclEntry::READ, || path.to_string())?;
@@ -245,8 +241,8 @@ impl Core {
     }
 }
 
-/// Room in an answer. An answer that exceeds the room is not built to its end, because a request of a megabyte can ask
-/// for thousands of lists (invariant 10).
+/// Limit of an answer's bytes. It is checked while the answer is built, because a request of a megabyte can ask for
+/// thousands of lists (invariant 10).
 #[derive(Debug, Default)]
 pub(super) struct AnswerRoom {
     limit: usize,
@@ -278,5 +274,4 @@ pub(crate) struct Found {
     room: AnswerRoom,
 }
 
-/// Name of the limit in errors.
 pub(crate) const ANSWER_BYTES: &str = "bytes of an answer";

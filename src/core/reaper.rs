@@ -1,5 +1,5 @@
-//! The reaper. It deletes containers whose last child was deleted, containers that have never had a child for a long
-//! time (rule 17), and TTL znodes that have not changed during their time to live (rule 18).
+//! The reaper. It deletes containers whose last child was deleted, containers that stay unused for long, and TTL znodes
+//! that have not changed during their time to live.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,13 +12,12 @@ use crate::model::types::{SessionId, Zxid};
 use crate::model::watch::DeleteReason;
 use crate::runtime::clock::BootInstant;
 
-/// Maximum number of znodes deleted in one sweep. The next sweep follows after [`SHORT_WAIT`], so up to 20,000 znodes a
-/// second are deleted while the store serves clients.
+/// Maximum number of znodes deleted in one sweep. With sweeps every [`SHORT_WAIT`], the reaper deletes up to 20,000
+/// znodes a second while the store serves clients.
 const MAX_REAPED_PER_SWEEP: usize = 200;
 
 const MAX_CHECKED_PER_SWEEP: usize = 10_000;
 
-/// Time until the next sweep of an unfinished round.
 const SHORT_WAIT: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Default)]
@@ -26,12 +25,11 @@ pub(super) struct Reaper {
     /// Index and czxid of each candidate. The czxid is needed because an index may be reused.
     candidates: VecDeque<(u32, Zxid)>,
     sweep: Option<BootInstant>,
-    /// Number of candidates left in the current round.
     left: usize,
 }
 
 impl Reaper {
-    /// Adds a znode that can be reaped and has no child now.
+    /// Adds a childless container or TTL znode to the candidates.
     pub(super) fn consider(&mut self, tree: &mut Tree, index: u32) {
         let node = tree.node_mut(index);
         let is_reaped = matches!(node.kind, NodeKind::Container | NodeKind::Ttl { .. });
@@ -41,7 +39,6 @@ impl Reaper {
         }
     }
 
-    /// Returns the time of the next sweep. Starts the timer if there is a candidate.
     #[inline]
     pub(super) fn next_sweep(
         &mut self,
@@ -71,7 +68,6 @@ impl Core {
         }
         self.reaper.sweep = None;
         let mut reaped = 0;
-        // A round checks each candidate once.
         if self.reaper.left == 0 {
             self.reaper.left = self.reaper.candidates.len();
         }
@@ -81,19 +77,18 @@ impl Core {
             let Some((index, czxid)) = self.reaper.candidates.pop_front() else {
                 continue;
             };
-            // The candidate may have been deleted, and its index reused.
             let known = self.tree.nodes.get_mut(index as usize);
             let Some(node) = known.filter(|node| node.czxid == czxid && node.is_candidate) else {
                 continue;
             };
-            // Check again, because a contender may have joined in the meantime (rule 17).
+            // Check for children again, because a contender may have joined the queue in the meantime.
             if node.children() > 0 {
                 node.is_candidate = false;
             } else if self.may_reap(index, now) {
                 self.reap_node(index, now, effects);
                 reaped += 1;
             } else {
-                // Move the candidate to the back, because znodes that are not due must not delay the others.
+                // Move the candidate to the back, so that it does not delay candidates that are due.
                 self.reaper.candidates.push_back((index, czxid));
             }
         }

@@ -16,17 +16,16 @@ use crate::model::types::{SessionId, Zxid};
 use crate::model::watch::DeleteReason;
 use crate::runtime::clock::BootInstant;
 
-/// Reason why the content of a log or a snapshot cannot be right.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Damage(pub(crate) String);
 
-/// Greatest zxid and greatest count of creates that are accepted. No real store reaches this number, and later
-/// transactions still have room above it.
+/// Greatest accepted value of a zxid or a count of creates. No real store reaches this value, and later transactions
+/// still have room above it.
 pub(crate) const HIGHEST: i64 = 1 << 62;
 
 impl Core {
-    /// Applies a logged transaction. Deadlines of sessions are set by [`restart_timeouts`](Self::restart_timeouts),
-    /// because downtime does not count (rule 15).
+    /// Applies a logged transaction. Sets no deadlines, because [`restart_timeouts`](Self::restart_timeouts) later
+    /// gives every session its full timeout.
     pub(crate) fn replay(&mut self, txn: Txn) -> Result<(), Damage> {
         // No watches exist before the store is open, so the effects are dropped.
         self.follow(txn, &mut Effects::default())
@@ -34,7 +33,7 @@ impl Core {
 
     /// Applies a transaction like [`replay`](Self::replay), but to an open store, so watches fire.
     pub(crate) fn follow(&mut self, txn: Txn, effects: &mut Effects) -> Result<(), Damage> {
-        // Gaps are no damage, because some transactions are not logged.
+        // Gaps between zxids are no damage, because some transactions are not logged.
         if txn.zxid.0 <= self.zxid || txn.zxid.0 > HIGHEST {
             return Err(Damage(format!(
                 "transaction {} after {}",
@@ -85,7 +84,6 @@ impl Core {
                         "a delete of {path}, which cannot be deleted"
                     )));
                 }
-                // The log does not contain the reason, because no watch needs it here.
                 self.apply_delete(node, DeleteReason::Unknown, at, effects);
             }
             TxnOp::SetData {
@@ -172,29 +170,25 @@ impl Core {
         node.ok_or_else(|| Damage(format!("a change of {path}, which is not there")))
     }
 
-    /// Gives every session its full timeout from `now` on.
     pub(crate) fn restart_timeouts(&mut self, now: BootInstant) {
         self.sessions.touch_all(now);
     }
 
-    /// Continues after a restart with zxids above `last`. Sessions that ended with their process are ended by
-    /// transactions.
+    /// Continues after a restart with zxids above `last`. Ends the sessions of the previous process.
     pub(crate) fn leave_behind(&mut self, last: Zxid, unix_ms: i64) {
         self.zxid = last.0;
         self.set_journal(Journal::All);
         self.end_sessions(|session| session.is_local, End::Closed, unix_ms);
-        // These sessions ended with the previous process, so this process does not count them.
+        // Do not count these ends, because they happened in the previous process.
         self.sessions.ends = SessionEnds::default();
     }
 
-    /// Ends the sessions of other processes. Called if transactions that were acknowledged to them may be lost. Returns
-    /// the number of ended sessions.
+    /// Ends the sessions of other processes, because transactions that were acknowledged to them may be lost.
     pub(crate) fn end_remote_sessions(&mut self, unix_ms: i64) -> usize {
         self.end_sessions(|session| !session.is_local, End::Expired, unix_ms)
     }
 
     fn end_sessions(&mut self, which: fn(&Session) -> bool, end: End, unix_ms: i64) -> usize {
-        // Collect the slots first, because ending a session changes the table.
         let sessions = self.sessions.slots.iter();
         let ended: Vec<u32> = sessions
             .filter(|(_, session)| which(session))
@@ -204,14 +198,12 @@ impl Core {
             unix_ms,
             ..Now::default()
         };
-        // No watches or connections exist before the store is open, so the effects are dropped.
         for slot in &ended {
             self.end_session(*slot, end, now, &mut Effects::default());
         }
         ended.len()
     }
 
-    /// Returns the longest timeout of all sessions of other processes, or 0 if there is no such session.
     pub(crate) fn longest_remote_timeout_ms(&self) -> u64 {
         let sessions = self.sessions.slots.iter();
         let remote = sessions.filter(|(_, session)| !session.is_local);
@@ -228,7 +220,6 @@ pub(crate) struct NodeImage {
     pub(crate) data: Bytes,
     pub(crate) acl: Acl,
     pub(crate) kind: NodeKind,
-    /// The owning session, or 0 if the znode is not ephemeral.
     pub(crate) owner: SessionId,
     pub(crate) czxid: Zxid,
     pub(crate) mzxid: Zxid,
@@ -237,7 +228,6 @@ pub(crate) struct NodeImage {
     pub(crate) mtime: i64,
     pub(crate) version: i32,
     pub(crate) aversion: i32,
-    /// Number of children ever created.
     pub(crate) creates: i64,
     /// For a queue entry, its number and the parent's `creates` when the entry was created.
     pub(crate) queue_key: Option<QueueKey>,
@@ -247,7 +237,6 @@ pub(crate) struct NodeImage {
 pub(crate) struct SessionImage {
     pub(crate) id: SessionId,
     pub(crate) password: [u8; 16],
-    /// 0 if the session never expires.
     pub(crate) timeout_ms: u64,
     pub(crate) is_local: bool,
 }
@@ -278,13 +267,11 @@ impl Core {
         self.tree.nodes.len()
     }
 
-    /// Reserves memory for this many znodes. Otherwise the table would grow step by step and move the znodes repeatedly
-    /// while the program waits.
+    /// Reserves memory for this many znodes, so that a restore does not repeatedly move the growing table.
     pub(crate) fn reserve(&mut self, znodes: usize) {
         self.tree.reserve(znodes.min(self.options.limits.znodes));
     }
 
-    /// Restores a session. Call it before restoring znodes.
     pub(crate) fn restore_session(&mut self, session: SessionImage) -> Result<(), Damage> {
         let SessionImage {
             id,
@@ -295,7 +282,8 @@ impl Core {
         self.replay_session(Session::new(id, password, timeout_ms, is_local))
     }
 
-    /// Restores a znode. Call it in the order of [`node_images`](Self::node_images).
+    /// Restores a znode. Must be called after the sessions are restored, and in the order of
+    /// [`node_images`](Self::node_images).
     pub(crate) fn restore_node(&mut self, image: NodeImage) -> Result<(), Damage> {
         let parent = self.check_image(&image)?;
         let owner = match image.kind {
@@ -327,7 +315,6 @@ impl Core {
         Ok(parent)
     }
 
-    /// Completes a restore after all images.
     pub(crate) fn finish_restore(&mut self, last_zxid: Zxid) {
         self.zxid = last_zxid.0;
         // A session's list of ephemerals is in order of creation, but the znodes of a snapshot are not.
@@ -343,7 +330,7 @@ impl Core {
             if node.owner_slot != NIL {
                 owned.push((node.czxid, index));
             }
-            // All znodes are restored by now, so a container without children is a candidate.
+            // All znodes are restored by now, so a container without children is a candidate of the reaper.
             self.reaper.consider(&mut self.tree, index);
         }
         owned.sort_unstable();

@@ -1,7 +1,7 @@
 //! [`Sessions`]: the session table, and its expiry buckets.
 //!
-//! A deadline is rounded up to the end of a bucket and never moves back, so no client believes in its session for
-//! longer than the store does (invariant 6).
+//! A deadline is rounded up to the end of a bucket, and no sign of life moves it to an earlier time. So no client
+//! believes in its session for longer than the store does (invariant 6).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,7 +18,6 @@ use crate::model::identity::Identities;
 use crate::model::types::SessionId;
 use crate::runtime::clock::BootInstant;
 
-/// Reason why a session is not moved to another connection.
 #[cfg(any(test, feature = "server"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReattachError {
@@ -31,7 +30,6 @@ pub(crate) enum ReattachError {
 pub(crate) struct SessionRef {
     pub(crate) id: SessionId,
     pub(crate) slot: u32,
-    /// Number of this connection within the session.
     pub(crate) connection: u32,
 }
 
@@ -39,22 +37,17 @@ pub(crate) struct SessionRef {
 pub(super) struct Session {
     pub(super) id: SessionId,
     pub(super) password: [u8; 16],
-    /// Timeout granted to the current connection.
     pub(super) timeout_ms: u64,
-    /// Timeout granted when the session was opened. It is logged. Later timeouts are never longer, so a pause of this
-    /// length after a restart covers them.
+    /// Timeout granted when the session was opened. The log contains only this timeout. Later connections never get a
+    /// longer one.
     pub(super) granted_ms: u64,
-    /// True if the session ends with the store's process.
     pub(super) is_local: bool,
     /// End of the session's expiry bucket, or a later time if the store was late. `None` without a timeout.
     deadline: Option<BootInstant>,
     grace: Grace,
-    /// True once the session must end, for example because it is overdue and has lost some watches. A sign of life must
-    /// not revive the session, because its client would miss events.
+    /// True once the session must end even after a sign of life, for example because it has already lost some watches.
     is_doomed: bool,
-    /// True once the process of the session's client has exited.
     pub(super) has_exited: bool,
-    /// True once an operator has asked for the session's end.
     pub(super) is_kicked: bool,
     pub(super) is_attached: bool,
     pub(super) connection: u32,
@@ -62,10 +55,9 @@ pub(super) struct Session {
     /// True for a session that must prove an identity and has not done so yet. No transaction opens or ends such a
     /// session, no snapshot contains it, and no limit counts it.
     pub(super) is_unproven: bool,
-    /// Number of the last event that was sent to the session. Over a wire, one event serves all of the session's
+    /// Number of the last event that was sent to the session. A remote session receives one event for all of its
     /// watches that a change affects.
     pub(super) last_event: u64,
-    /// Ephemeral znodes in order of creation.
     pub(super) ephemerals: List,
     /// Ephemeral znode where the session's search continues, or `NIL`.
     pub(super) search: u32,
@@ -126,13 +118,13 @@ pub(super) struct Sessions {
     tick: Duration,
     stalled: Duration,
     pub(super) ephemerals: usize,
-    /// Number of unproven sessions. No other count here includes them.
+    /// Number of unproven sessions, which no other count here includes.
     unproven: usize,
     /// Number of sessions of other processes.
     pub(super) remote: usize,
     /// Bytes of the sessions of other processes, without watches, ephemeral znodes and identities.
     pub(super) bytes: usize,
-    /// Bytes of the identities of these sessions.
+    /// Bytes of the identities of other processes' sessions.
     pub(super) identity_bytes: usize,
     pub(super) ends: SessionEnds,
 }
@@ -140,11 +132,9 @@ pub(super) struct Sessions {
 /// Sessions that have ended since the store was opened, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SessionEnds {
-    /// By the client.
     pub(crate) closed: u64,
-    /// By timeout, or at a start of the store after which no client could rely on its session.
+    /// Includes sessions that the store ended when it started, because acknowledged transactions may have been lost.
     pub(crate) expired: u64,
-    /// By the exit of the client's process.
     pub(crate) exited: u64,
     pub(crate) kicked: u64,
 }
@@ -166,7 +156,6 @@ impl Sessions {
         }
     }
 
-    /// Returns the number of sessions that the limit counts.
     pub(super) fn counted(&self) -> usize {
         self.slots.len() - self.unproven
     }
@@ -182,7 +171,6 @@ impl Sessions {
         slot
     }
 
-    /// Removes a session that has no watches and no ephemeral znodes left.
     pub(super) fn remove(&mut self, slot: u32) {
         self.forget_identities(slot);
         let session = self.slots.remove(slot as usize);
@@ -193,7 +181,6 @@ impl Sessions {
             self.remote -= 1;
             self.bytes -= SESSION_BYTES;
         }
-        // The slot's next session must not inherit the deadline.
         if let Some(deadline) = session.deadline {
             self.expiry.remove(&(deadline, slot));
         }
@@ -222,8 +209,7 @@ impl Sessions {
         }
     }
 
-    /// Replaces `before` with `after` in the bytes charged to a session. Does nothing for a session of this process or
-    /// an empty slot.
+    /// Replaces `before` with `after` in the bytes charged to a session of another process.
     #[inline]
     pub(super) fn recharge(&mut self, slot: u32, before: usize, after: usize) {
         if let Some(session) = self.slots.get_mut(slot as usize)
@@ -247,11 +233,10 @@ impl Sessions {
         &mut self.slots[slot as usize]
     }
 
-    /// Returns true for a doomed session, and for a session of this process that is past its deadline. Only ticks end
-    /// other sessions that are past their deadlines, because a sign of life may still be unread.
+    /// Returns true for a doomed session, and for a session of this process that is past its deadline. Only a tick ends
+    /// an overdue session of another process, because a sign of life may still be unread.
     pub(super) fn is_overdue(&self, slot: u32, now: BootInstant) -> bool {
         let session = self.get(slot);
-        // A doomed session must not revive, because it may have lost watches.
         let is_late = session.deadline.is_some_and(|deadline| deadline <= now);
         session.is_doomed || session.is_local && is_late
     }
@@ -262,18 +247,18 @@ impl Sessions {
         self.set_deadline(slot, now);
     }
 
-    /// Moves the deadline to a full timeout after `now`, but never to an earlier time. `now` may be earlier than the
-    /// time of a previous request, because it is read before taking the store's lock. A new timeout may be shorter than
-    /// the old one, and the client may have missed the reply that contains it.
+    /// Moves the deadline to a full timeout after `now`, but never to an earlier time. The timeout may have become
+    /// shorter without the client knowing, and `now` may be older than the last call's, because callers read it before
+    /// they take the store's lock.
     pub(super) fn touch(&mut self, slot: u32, now: BootInstant) {
         let tick_ns = self.tick.as_nanos() as u64;
         let session = &mut self.slots[slot as usize];
-        // Renew the grace even if the deadline stays in its bucket, because a sign of life answers the probe.
+        // Renew the grace even if the deadline stays the same, because a sign of life also answers a probe.
         session.grace = Grace::renewed(self.stalled);
         let expires = now
             .after(Duration::from_millis(session.timeout_ms))
             .as_nanos();
-        // Use the end of the bucket, so that the session never expires early and expires at most a tick late (rule 14).
+        // Use the end of the bucket, so that the session never expires early and expires at most a tick late.
         let bucket = BootInstant::from_nanos((expires / tick_ns + 1).saturating_mul(tick_ns));
         if session.timeout_ms == 0 || session.deadline.is_some_and(|deadline| deadline >= bucket) {
             return;
@@ -302,7 +287,7 @@ impl Sessions {
         }
     }
 
-    /// Adds a stall. Deadlines move only when they are reached, so a stall needs no walk over all sessions.
+    /// Adds a stall. A deadline moves only when it is reached, so a stall needs no walk over all sessions.
     pub(super) fn count_stall(&mut self, stall: Duration) {
         self.stalled += stall;
     }
@@ -334,7 +319,6 @@ impl Sessions {
     }
 
     pub(super) fn touch_all(&mut self, now: BootInstant) {
-        // Collect the slots first, because a touch changes the table.
         let slots: Vec<u32> = self.slots.iter().map(|(slot, _)| slot as u32).collect();
         for slot in slots {
             self.touch(slot, now);

@@ -1,5 +1,5 @@
-//! `setWatches` (rule 19): a reconnecting client restores its watches, which ended with its connection. Also finds
-//! watches by path, to check or remove them.
+//! `setWatches`: a reconnecting client restores its watches, which ended with its connection. Also finds watches by
+//! path, to check or remove them.
 
 use super::sessions::SessionRef;
 use super::watches::{WatchKey, WatchKind};
@@ -19,7 +19,6 @@ pub(crate) struct SetWatches {
     pub(crate) child: Vec<ZnodePath>,
     pub(crate) persistent: Vec<ZnodePath>,
     pub(crate) recursive: Vec<ZnodePath>,
-    /// Number of watches already set.
     pub(crate) done: usize,
 }
 
@@ -38,7 +37,6 @@ impl SetWatches {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchFilter {
     Child,
-    /// Watches of getData and exists.
     Data,
     Mode(WatchMode),
     Any,
@@ -72,10 +70,9 @@ impl Core {
     }
 
     /// Restores watches in order. A watch fires immediately if its znode has changed in the meantime, and is armed
-    /// otherwise. The events show the current state and belong to no transaction. Each call stops after `most` units of
-    /// work, so the caller repeats the call while it returns true.
+    /// otherwise. Each call stops after `most` units of work, and the caller repeats the call while the result is true.
     ///
-    /// This reveals no more than `exists`, because a watch on an unreadable znode is armed and never fires immediately
+    /// A watch on an unreadable znode is armed and never fires immediately, so the call reveals no more than `exists`
     /// (invariant 14).
     pub(crate) fn set_some_watches(
         &mut self,
@@ -88,7 +85,7 @@ impl Core {
         self.admit(session, now, effects)?;
         let lists = asked.lists();
         let count = lists.into_iter().map(<[_]>::len).sum::<usize>() - asked.done;
-        // The first turn checks the room for all watches, so that a refusal leaves nothing behind. Later turns check
+        // The first call checks the room for all watches, so that a refusal leaves nothing behind. Later calls check
         // again, because other clients may have filled the store.
         let checked = if asked.done == 0 { usize::MAX } else { most };
         let paths = lists.into_iter().flatten().skip(asked.done).take(checked);
@@ -143,7 +140,7 @@ impl Core {
         });
         let news = match (was, times) {
             _ if !is_readable => None,
-            // Only changes after `since` are news. The client knows the earlier changes.
+            // Only changes after `since` fire the watch, because the client knows the earlier changes.
             (Was::Data | Was::Child, None) => Some(EventKind::NodeDeleted),
             (Was::Data, Some((mzxid, _))) if mzxid > since => Some(EventKind::NodeDataChanged),
             (Was::Missing, Some(_)) => Some(EventKind::NodeCreated),
@@ -152,7 +149,7 @@ impl Core {
         };
         match news {
             Some(kind) => effects.fired.push(Fired {
-                // Nothing was armed, so the event is delivered by the session's slot.
+                // No watch was armed, so the event has no watch key and is delivered by the session's slot.
                 watch: WatchKey::NONE,
                 slot: session.slot,
                 news: WatchUpdate::Event(WatchedEvent {
@@ -184,8 +181,7 @@ impl Core {
         Ok(watches.of_session_on(&self.tree, session.slot, path, node, wants))
     }
 
-    /// Disarms a watch of this session. Returns false if the watch has fired, or if it belongs to another session,
-    /// because a client can guess the numbers of watches.
+    /// Disarms a watch of this session. Refuses watches of other sessions, because a client can guess their numbers.
     pub(crate) fn forget_watch(
         &mut self,
         session: SessionRef,
@@ -206,7 +202,8 @@ impl Core {
     }
 }
 
-/// How a watch was armed on the old connection. This decides which changes count as news.
+/// State of a watch's znode when the watch was armed on the old connection. This state decides which changes fire the
+/// watch.
 #[derive(Clone, Copy)]
 enum Was {
     Data,

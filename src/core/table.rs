@@ -5,10 +5,9 @@ use hashbrown::HashTable;
 /// Number of parts. When a table of four million names grows, it moves only a few thousand names at a time.
 const PARTS: usize = 1 << 10;
 
-/// Position of the hash bits that select the part. The part itself uses the lowest and highest bits.
+/// Position of the hash bits that select the part. The hash table of the part uses the lowest and highest bits.
 const PART_SHIFT: u32 = 32;
 
-/// Hash table. Its callers compute the hashes and compare the values.
 #[derive(Debug)]
 pub(super) struct Table<T> {
     parts: Box<[HashTable<T>]>,

@@ -38,7 +38,6 @@ use crate::model::types::{CreateMode, SessionId, Stat};
 use crate::model::watch::EventKind::*;
 use crate::model::watch::{EventKind, WatchUpdate};
 
-/// A core with a fixed clock, and the effects of its calls.
 struct Harness {
     core: Core,
     now: Now,
@@ -318,7 +317,6 @@ fn has_at_most(at: &str, limit: u32) -> Op {
     })
 }
 
-/// Returns the conditions of a semaphore at `/s`: its number of permits, and at most `limit` leases.
 fn permits(number: &'static str, limit: u32) -> [Condition; 2] {
     let (permits, leases) = (path("/s/permits"), path("/s/leases"));
     [

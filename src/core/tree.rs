@@ -1,7 +1,7 @@
 //! [`Tree`]: the znodes in one slab.
 //!
 //! Queue entries are found by number in their queue's index. All other children are found by parent and name in one
-//! hash table. Paths are not stored. They are assembled on demand.
+//! hash table. Paths are not stored but assembled on demand.
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher, Hasher};
@@ -34,7 +34,6 @@ pub(super) struct Node {
     pub(super) data: Bytes,
     pub(super) acl: Acl,
     pub(super) kind: NodeKind,
-    /// Owner of an ephemeral node.
     pub(super) owner: SessionId,
     pub(super) owner_slot: u32,
     pub(super) czxid: Zxid,
@@ -45,12 +44,11 @@ pub(super) struct Node {
     pub(super) aversion: i32,
     pub(super) parent: u32,
     pub(super) siblings: Links,
-    /// Links in the owner's list of ephemeral nodes.
     pub(super) ephemerals: Links,
     pub(super) watches: List,
     pub(super) queue_key: Option<QueueKey>,
     /// Zxid of the last synchronously logged transaction whose effect this znode shows. A reply that shows the znode
-    /// waits for this transaction, and not for every write in flight (invariant 2).
+    /// waits for this transaction, but not for unrelated writes (invariant 2).
     pub(super) kept: i64,
     /// Time at which a queue entry ceased to be blocked, in milliseconds since the Unix epoch, or
     /// [`NOT_KNOWN`](Self::NOT_KNOWN).
@@ -58,7 +56,6 @@ pub(super) struct Node {
     is_shared: bool,
     /// True for an entry that is found by its number in the queue's index, and is not in the hash table.
     is_found_by_number: bool,
-    /// True while the node is one of the reaper's candidates.
     pub(super) is_candidate: bool,
     family: Option<Box<Family>>,
 }
@@ -68,9 +65,8 @@ pub(super) struct Node {
 struct Family {
     children: List,
     count: u32,
-    /// Number of children in the hash table.
     named: u32,
-    /// Number of descendants. Not counted for the root.
+    /// Number of descendants. Not maintained for the root.
     below: u32,
     pzxid: Zxid,
     /// Number of children ever created, which is the sequence counter.
@@ -94,7 +90,6 @@ impl Family {
     /// Returns true if nothing ahead blocks an entry. Shared entries do not block each other.
     #[inline]
     fn is_clear(&self, key: QueueKey, is_shared: bool) -> bool {
-        // Usually the entry is the only one.
         self.exclusive.len() + self.shared.len() == 1
             || self.exclusive.ahead_of(key).is_none()
                 && (is_shared || self.shared.ahead_of(key).is_none())
@@ -115,9 +110,7 @@ pub(super) struct NewChild {
     pub(super) data: Bytes,
     pub(super) acl: Acl,
     pub(super) kind: NodeKind,
-    /// The sequence number, if the name has the form of a queue entry's name.
     pub(super) sequence: Option<i64>,
-    /// The parent's count of creates, including this one.
     pub(super) creates: i64,
 }
 
@@ -140,24 +133,20 @@ pub(super) struct Waiter {
     pub(super) blockers: Blockers,
 }
 
-/// Properties of a node that the rules for writes need. A multi changes copies of them and not the nodes.
+/// Properties of a node that the rules for writes need. A multi changes a `NodeView` instead of the node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NodeView {
-    /// `NIL` for a node that the multi creates.
     pub(super) node: u32,
     pub(super) is_ephemeral: bool,
-    /// Slot of the owner, or `NIL`.
     pub(super) owner_slot: u32,
     pub(super) version: i32,
     pub(super) children: u32,
     pub(super) creates: i64,
     pub(super) data_bytes: usize,
-    /// Bytes of the whole node.
     pub(super) bytes: usize,
-    /// Index of the node's access control list among the lists that the multi creates, or `NIL` for a node that is in
-    /// the tree.
+    /// Index of the node's access control list among the lists that the multi creates, or `NIL` for a node in the tree.
     pub(super) made: u32,
-    /// Index of the multi's operation that wrote its data, or `NIL`.
+    /// Index of the multi's operation that wrote the node's data, or `NIL`.
     pub(super) written: u32,
 }
 
@@ -209,16 +198,14 @@ impl Node {
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) nodes: Slab<Node>,
-    /// Nodes by parent and name, except entries that are found by number.
+    /// Index of nodes by parent and name, without entries that are found by number.
     by_name: Table<u32>,
     pub(super) bytes: usize,
-    /// The part of `bytes` for access control lists.
     pub(super) list_bytes: usize,
     hasher: FixedState,
     known: RefCell<KnownPaths>,
-    /// Buffer for assembling a path.
     buffer: RefCell<Vec<u8>>,
-    /// Meter of work. It is a field of the tree because all code that does much work has access to the tree.
+    /// Meter of work, which all code with access to the tree can use.
     pub(super) work: Work,
 }
 
@@ -234,7 +221,7 @@ pub(super) fn is_system_path(path: &str) -> bool {
     SYSTEM_PATHS.contains(&path)
 }
 
-/// Returns a system znode's access control list. Clients may read the configuration, but not write it.
+/// Returns the access control list of a system znode. Clients may read the configuration, but not write it.
 fn system_acl(path: &str) -> Acl {
     if path != "/zookeeper/config" {
         return Acl::open();
@@ -357,7 +344,6 @@ impl Tree {
         self.by_name.find(hash, is_sought).copied()
     }
 
-    /// Returns true if the parent already has a child with the new child's name.
     #[inline]
     pub(super) fn has_child(&self, parent: u32, new: &NewChild) -> bool {
         // The number was assigned just now, so no other entry has it.
@@ -366,7 +352,7 @@ impl Tree {
         if is_numbered && family.is_none_or(|family| family.named == 0) {
             return false;
         }
-        // Only the root has an empty name.
+        // An empty name counts as taken, because only the root has an empty name.
         let is_taken = |name: &str| name.is_empty() || self.child(parent, name).is_some();
         new.name.with_text(is_taken)
     }
@@ -418,15 +404,15 @@ impl Tree {
         (owner, owner_slot): (SessionId, u32),
         at: Stamp,
     ) -> u32 {
-        // Only ephemeral nodes are queue entries, because contenders end with their sessions. If a persistent numbered
-        // node, such as a nested lock's path, were an entry, it would block all others forever.
+        // Only ephemeral nodes are queue entries. A persistent numbered node, such as the path of a nested lock, would
+        // block all others forever.
         let queue_key = new
             .sequence
             .filter(|_| new.kind == NodeKind::Ephemeral)
             .map(|sequence| (sequence, new.creates));
         let is_shared = queue_key.is_some() && new.name.is_shared();
-        // Only a child that got its number from its queue has such a key. The name may still contain a different
-        // number, if it ended with digits before the number was appended.
+        // A child is found by number only if its queue assigned the number. Check the number in the name, too, because
+        // a base name that ends with digits makes the number in the name longer.
         let is_found_by_number = queue_key
             .is_some_and(|key| key == numbered(key.0) && new.name.sequence() == Some(key.0));
         let path_bytes = self.path_bytes_below(parent, new.name.len());
@@ -474,8 +460,7 @@ impl Tree {
         index
     }
 
-    /// Updates all ancestors' numbers of descendants. A path of n bytes has at most n / 2 ancestors, and usually up to
-    /// four.
+    /// Adds `by` to the number of descendants of every ancestor.
     #[inline]
     fn count_below_from(&mut self, mut above: u32, by: i32) {
         let mut levels = 0;
@@ -512,8 +497,8 @@ impl Tree {
         self.node_mut(parent).family = Some(family);
     }
 
-    /// Records when an entry ceased to be blocked. The znode then also shows that its blockers are gone, so replies
-    /// that show the znode wait for their deletes.
+    /// Records the time at which an entry ceased to be blocked. The znode then also shows that its blockers are gone,
+    /// so replies that show the znode wait for the deletes of the blockers.
     pub(super) fn grant(&mut self, index: u32, unix_ms: i64) {
         let node = self.node(index);
         if node.granted_ms != Node::NOT_KNOWN {
@@ -533,7 +518,7 @@ impl Tree {
         creates
     }
 
-    /// Takes a node's family out of the node, so that the children can be borrowed while the family changes.
+    /// Moves a node's [`Family`] out of the node, so that other nodes can be borrowed while the family changes.
     fn take_family(&mut self, parent: u32) -> Box<Family> {
         let node = self.node_mut(parent);
         let family = node.family.take();
@@ -558,7 +543,6 @@ impl Tree {
 
     #[inline]
     pub(super) fn at(&self, key: NodeKey) -> Option<u32> {
-        // Another node may have reused the index.
         let node = self.nodes.get(key.index as usize)?;
         (node.czxid == key.czxid).then_some(key.index)
     }
@@ -575,7 +559,6 @@ impl Tree {
         ZnodePath::trusted(std::str::from_utf8(&buffer).expect("names are text"))
     }
 
-    /// Writes a node's path to a buffer, from the last part to the first.
     fn write_path(&self, index: u32, buffer: &mut [u8]) {
         let (mut at, mut end, mut levels) = (index, buffer.len(), 0);
         while at != ROOT {
@@ -589,7 +572,6 @@ impl Tree {
         self.work.add(levels / LEVELS_OF_A_UNIT);
     }
 
-    /// Returns the length of a child's path. `parent` is `NIL` for the root.
     #[inline]
     pub(super) fn path_bytes_below(&self, parent: u32, name_bytes: usize) -> usize {
         match parent {
@@ -630,12 +612,12 @@ impl Tree {
             let creates = self.node(parent).creates();
             let at = Stamp::restored(self.node(parent).pzxid());
             let index = self.insert(parent, new, (image.owner, owner_slot), at);
-            // `insert` has overwritten the parent's count of creates, which was restored from the parent's image.
+            // Set the parent's count of creates again, because `insert` has overwritten it.
             let family = self.node_mut(parent).family.as_mut();
             family.expect("it has a child").creates = creates;
             index
         });
-        // `insert` has counted the bytes of empty data and of the open list.
+        // Subtract the bytes that `insert` has counted for empty data and an open access control list.
         self.bytes -= self.node(index).bytes();
         self.list_bytes -= bytes_of_acl(&self.node(index).acl);
         let mut family = self.take_family(index);
@@ -690,7 +672,6 @@ impl Tree {
         }
         if !self.node(index).is_found_by_number {
             let hash = hash_of(&self.hasher, self.node(index));
-            // Search by the node's index, so that no name is compared.
             self.by_name.remove(hash, |other| *other == index);
         }
         let mut family = self.take_family(parent);
@@ -710,14 +691,12 @@ impl Tree {
         self.nodes.remove(index as usize);
     }
 
-    /// Returns the children in order of creation.
     pub(super) fn children(&self, index: u32) -> impl Iterator<Item = (u32, &Node)> {
         let family = self.node(index).family.as_ref();
         let list = family.map_or(List::EMPTY, |family| family.children);
         list.iter(&self.nodes, |node| &node.siblings)
     }
 
-    /// Returns the number of descendants, in O(1).
     pub(super) fn count_below(&self, index: u32) -> usize {
         match index {
             ROOT => self.nodes.len() - 1,
@@ -728,7 +707,6 @@ impl Tree {
         }
     }
 
-    /// Returns the nearest blocking entry ahead, in O(log n).
     #[inline]
     pub(super) fn ahead_of(&self, index: u32, blockers: Blockers) -> Option<u32> {
         let (family, queue_key) = self.queue_key_of(index)?;
@@ -744,7 +722,6 @@ impl Tree {
         nearest.map(|(_, nearest)| nearest)
     }
 
-    /// Returns true if a new entry would be blocked.
     #[inline]
     pub(super) fn has_blocker(&self, queue: u32, blockers: Blockers) -> bool {
         let family = self.node(queue).family.as_deref();
@@ -759,7 +736,7 @@ impl Tree {
         Waiter { entry, blockers }
     }
 
-    /// Returns the waiter's entry if it exists and nothing blocks it, in O(log n).
+    /// Returns the waiter's entry if it exists and nothing blocks it.
     pub(super) fn clear(&self, waiter: Waiter) -> Option<u32> {
         let entry = self.at(waiter.entry);
         entry.filter(|entry| self.ahead_of(*entry, waiter.blockers).is_none())
@@ -781,7 +758,6 @@ impl Tree {
         Some((family, node.queue_key?))
     }
 
-    /// Returns true if some children are not queue entries.
     #[inline]
     pub(super) fn has_others(&self, parent: u32) -> bool {
         let family = self.node(parent).family.as_deref();
@@ -794,7 +770,6 @@ impl Tree {
         self.node(index).queue_key.is_some()
     }
 
-    /// Returns the queue entries, head first.
     pub(super) fn queue(&self, parent: u32) -> impl Iterator<Item = &Node> {
         let family = self.node(parent).family.as_deref();
         let mut exclusive = family
@@ -818,7 +793,6 @@ impl Tree {
     }
 }
 
-/// Number of path levels that count as one unit of work.
 const LEVELS_OF_A_UNIT: usize = 4;
 
 #[inline]

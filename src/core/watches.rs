@@ -23,10 +23,9 @@ use crate::model::protocol::Condition;
 use crate::model::types::{AclEntry, Zxid};
 use crate::model::watch::{DeleteReason, EventKind, PredecessorGone, WatchUpdate, WatchedEvent};
 
-/// Key of one armed watch. The stamp distinguishes it from a later watch in the same slot.
+/// Key of an armed watch. The stamp distinguishes the watch from a later watch in the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct WatchKey {
-    /// A small, reused number that can index a vector.
     pub(crate) index: u32,
     stamp: u32,
 }
@@ -68,16 +67,16 @@ pub(crate) struct Fired {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WatchKind {
-    /// One-shot: getData and exists.
+    /// One-shot watch of getData or exists.
     Data,
-    /// One-shot: getChildren.
+    /// One-shot watch of getChildren.
     Child,
-    /// One-shot: a queue entry's watch on its predecessor. It fires only when the predecessor is deleted. If the entry
-    /// has conditions, the watch is [settled](Watches::settle) instead: it moves from blocker to blocker, and fires
-    /// when nothing blocks the entry any more.
+    /// One-shot watch of a queue entry on its predecessor, which fires when the predecessor is deleted. If the entry
+    /// has conditions, the watch instead moves from blocker to blocker, and fires when nothing blocks the entry
+    /// ([`settle`](Watches::settle)).
     Turn(Waiter),
-    /// Internal watch on the znode of a data condition. When that znode changes, the waiter's watch with this index is
-    /// settled.
+    /// Internal watch on the znode of a data condition. When that znode changes, [`settle`](Watches::settle) checks the
+    /// waiter's watch with this index.
     Guard(u32),
     Persistent,
     Recursive,
@@ -115,18 +114,15 @@ struct Watch {
     stamp: u32,
     kind: WatchKind,
     hash: u64,
-    /// True if the watch has fired for an event that its session may not see. The watch then stays in the table without
-    /// firing until the client arms it again, because a missing watch would reveal the event (invariant 14).
+    /// True if the watch has fired for an event that its session may not see. Until the client arms the watch again, it
+    /// stays in the table without firing, because a missing watch would reveal the event (invariant 14).
     is_muted: bool,
     spot: WatchLocation,
     bytes: u32,
     /// Conditions that the waiter's entry waits for, in addition to the entries ahead.
     conditions: Box<[Condition]>,
-    /// Index of this watch's [guard](WatchKind::Guard), or `NIL`.
     guard: u32,
-    /// Links in the list of the watches on the same path.
     at_spot: Links,
-    /// Links in the list of the session's watches.
     of_session: Links,
 }
 
@@ -142,8 +138,8 @@ pub(super) struct Change {
 enum WatchLocation {
     Node(u32),
     Absent(ZnodePath),
-    /// On no path. Either the watch is being moved, or it has fired for an event that its session may not see and waits
-    /// for the end of the session.
+    /// Not on a path. The watch is being moved, or it has fired for an event that its session may not see and waits for
+    /// the end of the session.
     Spent,
 }
 
@@ -163,7 +159,7 @@ pub(super) enum Watched<'a> {
     Absent(&'a ZnodePath),
 }
 
-/// Kinds of watches that a session of another process refers to by path. It refers to a waiter's watch by number.
+/// Kinds of watches that a session of another process identifies by path.
 #[cfg(any(test, feature = "server"))]
 const REMOTE_KINDS: [WatchKind; 4] = [
     WatchKind::Data,
@@ -189,8 +185,8 @@ pub(super) fn bytes_of_conditions(conditions: &[Condition]) -> usize {
     conditions.iter().map(bytes).sum()
 }
 
-/// Returns the bytes charged for a watch. The bytes always include the path, although a watch stores its path only
-/// while the znode is missing. Otherwise deleting a znode would make the store larger.
+/// Returns the bytes charged for a watch. The path always counts, although a watch stores its path only while the znode
+/// is missing. Otherwise the delete of a znode would make the store larger.
 fn bytes_of(path: &ZnodePath, is_local: bool) -> u32 {
     match is_local {
         true => 0,
@@ -203,14 +199,12 @@ pub(super) struct Watches {
     slab: Slab<Watch>,
     /// Watches of sessions of other processes, at most one for each session, kind, and path or waiter.
     index: Table<u32>,
-    /// Watches on missing znodes, by path.
     absent: Table<(ZnodePath, List)>,
     pub(super) bytes: usize,
-    /// Limit, in bytes, of the events that one transaction sends to all sessions of other processes.
     pub(super) event_bytes: usize,
     /// Number of recursive watches. If the number is 0, an event need not check the znode's ancestors.
     recursive: usize,
-    /// Watches whose blocker has changed in the current transaction. They are in no path's list.
+    /// Watches whose blocker has changed in the current transaction.
     unsettled: Vec<WatchKey>,
     last_stamp: u32,
     last_event: u64,
@@ -250,7 +244,8 @@ impl Watches {
                 _ => index_hash(tree, slot, kind, path),
             };
             match (self.find(hash, slot, kind, path, node), kind) {
-                // Replace the old watch. If the client still cancels it by its number, the new watch must stay armed.
+                // Replace the old watch. The new watch has another number, so it stays armed if the client still
+                // cancels the old one.
                 (Some(armed), WatchKind::Turn(_)) => self.remove(tree, sessions, armed),
                 (Some(armed), _) => {
                     self.slab[armed as usize].is_muted = false;
@@ -289,8 +284,8 @@ impl Watches {
             self.index.insert(hash, index, hash_of);
         }
         match kind {
-            // Recursive watches are first in the list, so that an event below the znode finds them without visiting the
-            // znode's other watches.
+            // Recursive watches are first in the list, so that an event below the znode finds them without a visit to
+            // the other watches.
             WatchKind::Recursive => {
                 list.push_front(&mut self.slab, |watch| &mut watch.at_spot, index);
             }
@@ -314,8 +309,8 @@ impl Watches {
         self.key(index)
     }
 
-    /// Adds conditions to a waiter's watch. `is_held_up` is true if the watch is on the znode of a condition and not on
-    /// an entry ahead.
+    /// Adds conditions to a waiter's watch. `is_held_up` is true if the watch is on a condition's znode instead of an
+    /// entry ahead.
     pub(super) fn keep_conditions(
         &mut self,
         tree: &mut Tree,
@@ -339,15 +334,16 @@ impl Watches {
         }
     }
 
-    /// Adds a guard to a watch that is on the znode of a children condition, if the entry also has a data condition on
-    /// another znode. When that data changes, the guard settles the watch.
+    /// Adds a [guard](WatchKind::Guard) on the znode of the entry's data condition, if the waiter's watch is on the
+    /// znode of a children condition.
     fn guard(&mut self, tree: &mut Tree, index: u32) {
         let watch = &self.slab[index as usize];
         let data = watch.conditions.iter().find_map(|it| match it {
             Condition::Data { znode, .. } => tree.find(znode.as_str()),
             Condition::Children { .. } => None,
         });
-        // If both conditions are on the same znode, the watch itself receives all events and needs no guard.
+        // If both conditions of an entry are on the same znode, the watch itself receives all events and needs no
+        // guard.
         let Some(node) =
             data.filter(|node| !matches!(watch.spot, WatchLocation::Node(at) if at == *node))
         else {
@@ -377,8 +373,7 @@ impl Watches {
         list.push_back(&mut self.slab, |watch| &mut watch.at_spot, index);
     }
 
-    /// Finds the watches that a session of another process has on a path, if `wants` returns true for their kind. Runs
-    /// in O(1).
+    /// Returns the watches of a session of another process on a path, if `wants` returns true for their kind.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn of_session_on(
         &self,
@@ -447,7 +442,6 @@ impl Watches {
         self.forget(sessions, index);
     }
 
-    /// Removes a watch and its guard from the lists of their znodes.
     fn lift(&mut self, tree: &mut Tree, index: u32) {
         let guard = std::mem::replace(&mut self.slab[index as usize].guard, NIL);
         if guard != NIL {
@@ -494,7 +488,6 @@ impl Watches {
         self.armed(key).is_some_and(|watch| watch.slot == slot)
     }
 
-    /// Drops watches of a session, oldest first.
     pub(super) fn drop_some(
         &mut self,
         tree: &mut Tree,
@@ -515,7 +508,7 @@ impl Watches {
 
     #[inline]
     pub(super) fn attach(&mut self, tree: &mut Tree, node: u32) {
-        // Check this before hashing the path, because usually no session watches a missing znode.
+        // Avoid hashing the path, because usually no session watches a missing znode.
         if self.absent.len() == 0 {
             return;
         }
@@ -525,7 +518,7 @@ impl Watches {
         }
     }
 
-    /// Moves a znode's remaining watches to its path, before the znode is deleted.
+    /// Moves a znode's remaining watches to the list of missing paths, before the znode is deleted.
     #[inline]
     pub(super) fn detach(&mut self, tree: &Tree, node: u32) {
         let list = tree.node(node).watches;
@@ -567,7 +560,7 @@ impl Watches {
         }
     }
 
-    /// Fires the watches that a change affects. Each watcher receives one event (rule 3).
+    /// Fires the watches that a change affects. Each watcher receives one event.
     #[inline]
     pub(super) fn fire(
         &mut self,
@@ -576,8 +569,8 @@ impl Watches {
         what: Change,
         effects: &mut Effects,
     ) {
-        // Usually there is no watch. Recursive watches ignore changes of a znode's children (rule 20), because they
-        // receive the events of each child.
+        // Usually there is no watch. Recursive watches ignore changes of a znode's children, because they receive the
+        // events of each child.
         let is_watched = !tree.node(what.node).watches.is_empty();
         let is_recursive = self.recursive > 0 && what.kind != EventKind::NodeChildrenChanged;
         if is_watched || is_recursive {
@@ -593,8 +586,8 @@ impl Watches {
         is_recursive: bool,
         effects: &mut Effects,
     ) {
-        // The znode's own watches and its ancestors' recursive watches share one event number, so that a session with
-        // watches in several of these lists receives one event.
+        // The znode's own watches and the recursive watches of its ancestors share one event number, so that a session
+        // with several of these watches receives one event.
         self.last_event += 1;
         self.fire_list(tree, sessions, what, effects);
         let mut ancestor = tree.node(what.node).parent;
@@ -622,8 +615,8 @@ impl Watches {
             let watch = &self.slab[index as usize];
             // Read the next link before the watch may be unlinked.
             at = watch.at_spot.next;
-            // Any event on this znode may change whether the entry is blocked, so the watch is settled at the end of
-            // the transaction.
+            // Any event on this znode may change whether the entry is blocked, so `settle` checks the watch at the end
+            // of the transaction.
             if !watch.conditions.is_empty() {
                 self.unsettle(tree, index);
                 continue;
@@ -637,8 +630,8 @@ impl Watches {
             }
             let (slot, is_last) = (watch.slot, watch.kind.is_one_shot());
             let is_hidden = !self.tell(tree, sessions, index, what, effects);
-            // A client over a wire can check whether its watch is still armed (`checkWatches`). The watch stays in its
-            // list, so that the check does not reveal the hidden event.
+            // A remote client can check whether its watch is still armed (`checkWatches`). Keep the watch in its list,
+            // so that the check does not reveal the hidden event.
             if is_last && is_hidden && !sessions.get(slot).is_local {
                 self.slab[index as usize].is_muted = true;
             } else if is_last {
@@ -664,8 +657,8 @@ impl Watches {
         !self.unsettled.is_empty()
     }
 
-    /// Settles the watches whose blockers changed in a transaction, at the end of that transaction. A watch moves to
-    /// its entry's current blocker without an event, or it fires because the entry is gone or no longer blocked.
+    /// Checks the watches whose blockers changed in a transaction, at the end of that transaction. A watch moves to its
+    /// entry's current blocker without an event, or it fires because the entry is gone or no longer blocked.
     pub(super) fn settle(
         &mut self,
         tree: &mut Tree,
@@ -730,11 +723,10 @@ impl Watches {
         }
     }
 
-    /// Adds an event for one watch. Returns false only if the watch's session may not read the changed znode (as in
-    /// ZooKeeper 3.9).
+    /// Adds an event for one watch. Returns false only if the watch's session may not read the changed znode.
     ///
-    /// The right to read is checked for each event, because the access control list may have changed since the watch
-    /// was armed. A waiter's watch needs no right, because its event concerns the waiter's own entry.
+    /// The right is checked for each event, because the access control list may have changed since the watch was armed.
+    /// A waiter's watch needs no right, because its event concerns the waiter's own entry.
     fn tell(
         &self,
         tree: &Tree,
@@ -752,8 +744,8 @@ impl Watches {
         let session = sessions.get_mut(slot);
         tree.work.add(1);
         let is_told = !session.is_local && session.last_event == self.last_event;
-        // The session already receives an event for another of its watches. A waiter's event contains more, so it is
-        // sent in addition.
+        // The session already receives an event for another of its watches. Only a waiter's event is sent in addition,
+        // because it contains more.
         if is_told && waiter.is_none() {
             return true;
         }
@@ -767,12 +759,12 @@ impl Watches {
         {
             return false;
         }
-        // A waiter's event does not replace the event for the session's other watches, so it is not recorded here.
+        // A waiter's event does not replace the event for the session's other watches, so do not record it here.
         if waiter.is_none() {
             session.last_event = self.last_event;
         }
-        // Beyond the limit, the event is dropped and the session's connection is closed. We return true, because false
-        // would mean that the session may not read the znode.
+        // Beyond the limit, drop the event. Return true, because false would mean that the session may not read the
+        // znode.
         let bytes = size_of::<Fired>() + tree.node(what.node).path_bytes as usize;
         if !session.is_local && !effects.count(session, slot, bytes, (self.event_bytes, remote)) {
             return true;
@@ -784,8 +776,8 @@ impl Watches {
             watch: self.key(index),
             slot,
             news: match waiter {
-                // Whether the waiter is clear is known only at the end of the transaction, which may create or delete
-                // other entries. `resolve_waiters` sets it.
+                // `resolve_waiters` completes this event at the end of the transaction, because the transaction may
+                // still create or delete other entries.
                 Some(_) => WatchUpdate::Departure {
                     zxid: what.zxid,
                     gone: PredecessorGone::new(false, what.reason),
@@ -817,7 +809,6 @@ impl Watches {
         self.absent.len()
     }
 
-    /// Visits the watches in these slots, except watches of children.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn each_listed(
         &self,
@@ -835,7 +826,6 @@ impl Watches {
         }
     }
 
-    /// Recounts the bytes of all watches.
     #[cfg(any(test, feature = "simulation"))]
     pub(super) fn sum(&self) -> usize {
         self.slab
@@ -844,7 +834,6 @@ impl Watches {
             .sum()
     }
 
-    /// Recounts the bytes of one session's watches.
     #[cfg(any(test, feature = "simulation"))]
     pub(super) fn sum_of(&self, slot: u32) -> usize {
         let watches = self.slab.iter().filter(|(_, watch)| watch.slot == slot);

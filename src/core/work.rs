@@ -1,29 +1,28 @@
-//! [`Work`]: a meter of the work that requests cause in the core. It limits how long a turn holds the store's lock
-//! (invariant 10).
+//! [`Work`]: a meter of the work that requests cause in the core. Limits on this work bound the time for which a
+//! request holds the store's lock (invariant 10).
 //!
 //! `core::tests::bounds` runs each operation in a small and a large store and compares the units. A search in an index
 //! takes O(log n) and counts as part of the fixed cost.
 //!
 //! | operation | bound of its work |
 //! |---|---|
-//! | create, delete, setData, exists, getData, getACL, setACL, addWatch, checkWatches, removeWatches, addAuth, sync, ping, getAllChildrenNumber | levels of the path; entries of a list at its first check |
-//! | enqueue, getPredecessor, withdraw, forgetWatch; an entry by reference | the same; with `count`, one unit for 4,096 entries ahead |
-//! | multi, multiRead, setWatches | the sum of their parts; setWatches in pieces |
-//! | getChildren, getQueue, a listed queue | names in the reply, up to the limit of a reply |
+//! | an operation on one znode, except the following | levels of the path; entries of an access control list at its first check |
+//! | enqueue, getPredecessor | the same; if the client asks for the count, one unit for 4,096 entries ahead |
+//! | multi, multiRead, setWatches | the sum of their parts |
+//! | getChildren, getQueue | names in the reply |
 //! | getEphemerals | ephemeral znodes of the session, in pieces |
-//! | a watched change, in addition | watches on the znode, its parent and, if recursive, its ancestors; entries that wait for a condition on it |
+//! | a watched change, in addition | watches on the znode, its parent and, if recursive, its ancestors; entries that wait for a condition on the znode |
 //! | the end of a session | its watches, in pieces; its ephemeral znodes, in one transaction |
 //! | a connection that opens, moves or leaves a session | watches of the session, in pieces |
 //! | a tick | 16,384 units, and the ephemeral znodes of one session |
 //! | a sweep of the reaper | 10,000 candidates, and 200 deletes |
-//! | an insert into a growing table | a thousandth of its entries |
-//! | counts and lists for operators | fixed; in pieces of the slots |
+//! | an insert into a growing table | a thousandth of the table's entries |
+//! | counts and lists for operators | fixed, or in pieces |
 
 use std::cell::Cell;
 
 /// Meter of work. One unit is a visited znode, watch or access control entry, or [`UNIT_BYTES`] of text or data. A unit
-/// takes about 10 to 100 ns. The fixed cost of a request is not counted, so a lock in memory adds no units. A loop adds
-/// its length in one step.
+/// takes about 10 to 100 ns. The fixed cost of a request is not counted.
 ///
 /// The total is in a cell, because reads only borrow the core and still add work.
 #[derive(Debug, Default)]

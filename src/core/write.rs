@@ -1,7 +1,7 @@
 //! Writes: the rules for create, delete and setData, and how they are applied.
 //!
 //! A write is resolved before anything changes, so a refusal has nothing to undo. The `apply_…` functions cannot fail.
-//! A replay uses only these functions, so it makes no decision (invariant 1).
+//! A replay calls only these functions, so it makes no decision (invariant 1).
 
 use std::time::Duration;
 
@@ -61,8 +61,7 @@ impl Core {
         })
     }
 
-    /// Checks the rules and limits for a new znode. After this check the create cannot fail. `asked` returns the path
-    /// that an error names.
+    /// Checks the rules and limits for a new znode. After this check the create cannot fail.
     #[inline]
     pub(super) fn check_new(
         &self,
@@ -80,7 +79,7 @@ impl Core {
     }
 
     /// Refuses numbers of more than ten digits to sessions of other processes, because other clients misread such
-    /// numbers (rule 5).
+    /// numbers.
     #[inline]
     pub(super) fn check_number(&self, session: SessionRef, parent: u32, number: i64) -> Result<()> {
         if number <= LAST_OF_TEN_DIGITS || self.sessions.get(session.slot).is_local {
@@ -140,18 +139,18 @@ impl Core {
         effects: &mut Effects,
     ) {
         let at = self.stamp(now, self.log_mode_of(self.tree.node(node).owner_slot));
-        // Determine the reason and the path before the delete, because the node contains the owner and the path.
+        // Determine the reason and the path first, because the delete removes the node.
         let reason = self.reason(node, session.id, of_its_own);
         let path = (at.log_mode != LogMode::None).then(|| self.tree.path(node));
         self.apply_delete(node, reason, at, effects);
-        // Resolve the waiters after the delete, when the predecessor is no longer in the index.
+        // Complete the waiters' events after the delete, when the predecessor is no longer in the index.
         self.resolve_waiters(now, effects);
         if let Some(path) = path {
             self.log(session.id, at, || TxnOp::Delete { path });
         }
     }
 
-    /// Checks the right to delete a znode. As in ZooKeeper, the right is checked before the znode itself.
+    /// Checks the right to delete a znode. As in ZooKeeper, this check precedes all checks of the znode itself.
     #[inline]
     fn may_delete(&self, session: SessionRef, node: Option<u32>, path: &ZnodePath) -> Result<()> {
         let parent = match node {
@@ -193,7 +192,6 @@ impl Core {
         check_version(current, &path, version)?;
         self.check_growth(session, node, self.tree.node(node).data.len(), data.len())?;
         self.check_txn(set_data_bytes(&path, data.len()))?;
-        // A replay sets the resolved version and does not compute it (invariant 1).
         let version = next_version(current);
         let at = self.stamp(now, self.log_mode_of(self.tree.node(node).owner_slot));
         self.log(session.id, at, || TxnOp::SetData {
@@ -213,7 +211,7 @@ impl Core {
         at: Stamp,
         effects: &mut Effects,
     ) -> OpReply {
-        // The operation was resolved in this call, so a missing znode would be a bug in the core.
+        // The operation has passed all checks, so a missing znode would be a bug in the core.
         let known = "a resolved operation names znodes that are there";
         match op {
             TxnOp::Create(new) => {
@@ -279,7 +277,7 @@ impl Core {
         };
         let node = self.tree.insert(parent, new, owner, at);
         if at.log_mode == LogMode::Sync {
-            // Reads of the parent show the create, too, so these reads also wait for it.
+            // Reads of the parent show the create, too, so they also wait for its log record.
             self.tree.node_mut(node).kept = at.zxid.0;
             self.tree.node_mut(parent).kept = at.zxid.0;
         }
@@ -293,7 +291,7 @@ impl Core {
         if matches!(kind, NodeKind::Container | NodeKind::Ttl { .. }) {
             self.reaper.consider(&mut self.tree, node);
         }
-        // Attach the watches on the path first, so that the create fires them.
+        // Move the watches on the missing znode to the new znode first, so that the create fires them.
         self.watches.attach(&mut self.tree, node);
         self.fire(node, EventKind::NodeCreated, at, effects);
         self.fire(parent, EventKind::NodeChildrenChanged, at, effects);
@@ -321,8 +319,7 @@ impl Core {
         let slot = self.tree.node(node).owner_slot;
         if slot != NIL {
             let session = self.sessions.get_mut(slot);
-            // A search of the session's ephemerals may continue in a later turn, which must not start at a removed
-            // node.
+            // A search of the session's ephemerals must not continue at a removed node.
             if session.search == node {
                 session.search = self.tree.node(node).ephemerals.next;
             }
@@ -387,9 +384,8 @@ impl Core {
             .fire(&mut self.tree, &mut self.sessions, what, effects);
     }
 
-    /// Completes the events of waiters. Each event reports whether nothing blocks the waiter's entry any more, so that
-    /// the entry holds the lock (invariant 8). The entry itself records the time. Call this at the end of a
-    /// transaction, because a multi can replace a deleted entry.
+    /// Completes the events of waiters, which report whether the waiter's entry is still blocked (invariant 8). Must be
+    /// called at the end of a transaction, because a multi can replace a deleted entry.
     pub(super) fn resolve_waiters(&mut self, now: Now, effects: &mut Effects) {
         if self.watches.has_unsettled() {
             let zxid = self.last_zxid();
@@ -428,14 +424,13 @@ fn final_name(create: &Create, creates: i64) -> (NodeName, Option<i64>) {
     let name = create.path.name();
     match create.mode.is_sequential() {
         true => (NodeName::numbered(name, creates), Some(creates)),
-        // A name that already contains a number is an entry, too. In this way an entry of a read-write lock keeps its
+        // A name that already contains a number is an entry, too, so that an entry of a read-write lock keeps its
         // position when it is converted.
         false => (NodeName::text(name), sequence_of(name)),
     }
 }
 
 pub(super) fn final_path(create: &Create, creates: i64) -> (ZnodePath, Option<i64>) {
-    // As in `final_name`.
     if !create.mode.is_sequential() {
         return (create.path.clone(), sequence_of(create.path.name()));
     }
@@ -445,7 +440,7 @@ pub(super) fn final_path(create: &Create, creates: i64) -> (ZnodePath, Option<i6
     (ZnodePath::trusted(path), Some(creates))
 }
 
-/// The greatest time to live that ZooKeeper can represent (rule 18).
+/// The greatest time to live that ZooKeeper can represent.
 const MAX_TTL: Duration = Duration::from_millis((1 << 40) - 1);
 
 pub(super) fn kind_of(mode: CreateMode, options: &CoreOptions) -> Result<NodeKind> {
@@ -473,8 +468,7 @@ pub(super) fn kind_of(mode: CreateMode, options: &CoreOptions) -> Result<NodeKin
     })
 }
 
-/// Refuses to create or change quota znodes, because clients would rely on quotas that nothing enforces. Existing quota
-/// znodes can be read and deleted.
+/// Refuses to create or change quota znodes, because clients would rely on quotas that nothing enforces.
 pub(super) fn check_no_quota(path: &ZnodePath) -> Result<()> {
     match path.as_str().starts_with("/zookeeper/quota/") {
         true => Err(Error::Unimplemented { what: QUOTAS }),
@@ -482,7 +476,6 @@ pub(super) fn check_no_quota(path: &ZnodePath) -> Result<()> {
     }
 }
 
-/// Refuses to create children of quota znodes, like [`check_no_quota`].
 #[inline]
 pub(super) fn check_no_quota_in(parent: &str) -> Result<()> {
     match parent.strip_prefix("/zookeeper/quota") {
@@ -493,8 +486,7 @@ pub(super) fn check_no_quota_in(parent: &str) -> Result<()> {
     }
 }
 
-/// Checks that a path is free and its parent can have children. As over the wire, errors name the path without the
-/// number.
+/// Checks that a path is free and its parent can have children.
 #[inline]
 pub(super) fn check_create(
     parent: NodeView,

@@ -1,14 +1,13 @@
 //! [`Ensemble`]: a model of ZooKeeper servers that replicate a store. The leader runs the real core, and followers
 //! apply committed transactions to their replicas later.
 //!
-//! Each member speaks ZooKeeper's protocol. It answers reads, watches and pings from its replica. It forwards a write
-//! to the leader, and answers the client after it has applied the transaction. Only the leader expires sessions. A new
-//! leader gives each session its full timeout again. A follower reports which sessions are alive when it answers the
-//! leader's pings. A write that a follower forwards does not prove to the leader that its session is alive (as in
-//! ZooKeeper 3.9: `Learner.ping`, `LearnerHandler`, `LeaderZooKeeperServer.submitLearnerRequest`).
+//! Each member speaks ZooKeeper's protocol. It answers reads, watches and pings from its replica, and forwards writes
+//! to the leader. Only the leader expires sessions, and a new leader gives each session its full timeout. A follower
+//! reports live sessions when it answers the leader's pings. As in ZooKeeper 3.9, a write that a follower forwards does
+//! not prove to the leader that its session is alive (`LeaderZooKeeperServer.submitLearnerRequest`).
 //!
-//! An election and the catch-up of a joining member use no messages. Both happen instantly between members that can
-//! reach each other. Disks never fail, and a member never loses a proposal that it has received.
+//! An election and the catch-up of a joining member use no messages and take no time. Disks never fail, and a member
+//! never loses a proposal that it has received.
 
 mod client;
 mod election;
@@ -41,7 +40,7 @@ use crate::runtime::splitmix::Random;
 pub struct EnsembleOptions {
     /// The tick of the ensemble. The leader pings twice per tick.
     pub tick: Duration,
-    /// Number of ticks without a message after which a leader and a follower give up on each other.
+    /// Number of silent ticks after which a leader and a follower give up on each other.
     pub sync_limit: u32,
     /// Shortest and longest session timeout.
     pub session_timeouts: (Duration, Duration),
@@ -49,7 +48,6 @@ pub struct EnsembleOptions {
     pub delay: Range<Duration>,
 }
 
-/// Event counts of an ensemble.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EnsembleCounts {
     /// Elected leaders.
@@ -74,11 +72,9 @@ struct Inner {
     state: Mutex<State>,
 }
 
-/// All members and their messages. Except in an election, a member reads and changes only its own state, and sends
-/// messages to the other members.
+/// All members and their messages. Except in an election, a member accesses only its own state.
 struct State {
     members: Vec<Member>,
-    /// Channels between the members, indexed by sender and receiver.
     links: Vec<Vec<mpsc::UnboundedSender<(Instant, Envelope)>>>,
     options: EnsembleOptions,
     network: Network,
@@ -90,13 +86,12 @@ struct State {
 }
 
 struct Envelope {
-    /// Number of one period in which the follower follows this leader. Messages of earlier periods are ignored.
+    /// Number of the period in which the follower follows this leader. Messages of earlier periods are ignored.
     link: u64,
     message: Message,
 }
 
 enum Message {
-    // To the leader.
     Write(Write),
     Accepted {
         length: usize,
@@ -110,7 +105,6 @@ enum Message {
         password: [u8; 16],
         timeout: Duration,
     },
-    // To a follower.
     Proposal(Entry),
     Commit {
         length: usize,
@@ -120,14 +114,13 @@ enum Message {
         connection: u64,
         timeout: Option<Duration>,
     },
-    /// The follower answers a sync after it has applied the first `length` entries.
+    /// The follower answers the sync after it has applied `length` entries.
     Synced {
         connection: u64,
         length: usize,
     },
 }
 
-/// Interval between checks for due work.
 const STEP: Duration = Duration::from_millis(50);
 
 impl Ensemble {
@@ -256,7 +249,6 @@ async fn run(ensemble: Weak<Inner>) {
     }
 }
 
-/// Delivers messages from one member to another in order.
 async fn carry(
     ensemble: Weak<Inner>,
     (from, to): (usize, usize),
@@ -302,7 +294,6 @@ async fn accept(
     }
 }
 
-/// Moves bytes between a client's socket and its connection until the connection ends.
 async fn serve(
     ensemble: Weak<Inner>,
     (member, connection): (usize, u64),
@@ -343,19 +334,16 @@ async fn serve(
 }
 
 impl State {
-    /// Sends a message, unless the two members have no link.
     fn send(&mut self, from: usize, to: usize, message: Message) {
         let Some(link) = self.link(from, to) else {
             return;
         };
         let due = Instant::now() + self.random.time_within(&self.options.delay);
-        // Sending fails only after the ensemble was dropped.
         let _ = self.links[from][to].send((due, Envelope { link, message }));
     }
 
     fn receive(&mut self, from: usize, to: usize, envelope: Envelope) {
         let Envelope { link, message } = envelope;
-        // Ignore a message of an earlier period, because its connection is gone.
         if !self.members[to].is_up || self.link(to, from) != Some(link) {
             return;
         }

@@ -48,7 +48,6 @@ impl Disk {
         self.0.fail(seed, faults);
     }
 
-    /// Changes one random byte of a file. Returns false if there is no file with content.
     fn rot(&self, random: &mut Random) -> bool {
         let names = self.0.list().unwrap_or_default();
         let contents = names
@@ -73,7 +72,7 @@ impl Disk {
 /// A backup of a store.
 pub struct Backup(SimDisk);
 
-/// A machine with a disk and a server. Dropping it kills the server.
+/// A machine with a disk and a server. Dropping the machine kills the server.
 pub struct ServerHost {
     pub(super) name: String,
     network: Network,
@@ -84,7 +83,6 @@ pub struct ServerHost {
     running: Option<Running>,
 }
 
-/// A running server.
 struct Running {
     store: Store,
     boot: Boot,
@@ -117,7 +115,7 @@ impl ServerHost {
     /// Starts the server. Each batch of the log takes a time drawn from `pace`.
     ///
     /// # Errors
-    /// See [`Store::file`].
+    /// The errors of [`Store::file`].
     pub async fn start(&mut self, options: &StoreOptions, pace: Range<Duration>) -> Result<()> {
         self.kill();
         let boot = Boot::new(&self.disk.0);
@@ -165,10 +163,10 @@ impl ServerHost {
     /// Makes a backup. The server may be running.
     ///
     /// # Errors
-    /// See [`disk::backup`](crate::disk::backup).
+    /// The errors of [`disk::backup`](crate::disk::backup).
     pub fn backup(&self) -> Result<Backup> {
         let backup = SimDisk::new();
-        // Read a copy, like another process would. Injected faults affect only the server's own calls.
+        // Read a copy, because injected faults affect only the server's own calls.
         backup::backup_on(&self.disk.0.copy(), &backup, self.clock.unix_ms())?;
         Ok(Backup(backup))
     }
@@ -176,7 +174,7 @@ impl ServerHost {
     /// Kills the server and restores a backup onto a new disk.
     ///
     /// # Errors
-    /// See [`disk::restore`](crate::disk::restore).
+    /// The errors of [`disk::restore`](crate::disk::restore).
     pub fn restore(&mut self, backup: &Backup) -> Result<()> {
         self.kill();
         let disk = SimDisk::new();
@@ -186,10 +184,10 @@ impl ServerHost {
     }
 
     /// Kills the server, damages some bytes of its disk, and salvages the store onto a new disk. Returns false, with
-    /// the disk unchanged, if not even the store's identity can be salvaged.
+    /// the disk unchanged, if nothing can be salvaged.
     ///
     /// # Errors
-    /// See [`disk::salvage`](crate::disk::salvage), except that an unreadable store is not an error.
+    /// The errors of [`disk::salvage`](crate::disk::salvage), except that an unreadable store is not an error.
     pub fn salvage(&mut self) -> Result<bool> {
         self.kill();
         let (damaged, salvaged) = (Disk(self.disk.0.copy()), SimDisk::new());
@@ -210,7 +208,7 @@ impl ServerHost {
         Ok(true)
     }
 
-    /// Returns the bytes that the running server's store counts against its budget.
+    /// Returns the bytes of the running server's store that count against the limit.
     pub fn kept_bytes(&self) -> Option<usize> {
         let counts = self.store()?.counts();
         Some(counts.znode_bytes + counts.watch_bytes + counts.session_bytes)
@@ -228,7 +226,7 @@ impl ServerHost {
         self.running.as_ref().map(|running| &running.store)
     }
 
-    /// Returns true if no server runs, or if its disk has failed, so that the server acknowledges no more writes.
+    /// Returns true if the server is stopped, or acknowledges no more writes because its disk has failed.
     pub fn is_down(&self) -> bool {
         self.store()
             .is_none_or(|store| store.log_failure().is_some())
@@ -244,8 +242,8 @@ impl ServerHost {
         self.network.reset(&self.name);
     }
 
-    /// Cuts the power after this many more disk changes, possibly within a write. The disk then accepts no more
-    /// changes, and the caller must call [`crash`](Self::crash).
+    /// Cuts the power after this many more disk changes, possibly within a write. The caller must then call
+    /// [`crash`](Self::crash).
     pub fn crash_within(&self, changes: u64) {
         if let Some(running) = &self.running {
             running.boot.fail_after(changes);
@@ -265,7 +263,7 @@ impl ServerHost {
             running.end();
         }
         self.disk.0.crash(self.random.next());
-        // After a restart, the machine's kernel knows none of the old connections, and resets them.
+        // After a restart, the machine's kernel resets the old connections, because it does not know them.
         self.network.reset(&self.name);
     }
 
@@ -305,7 +303,6 @@ impl Running {
     }
 }
 
-/// Replaces the log's writer threads.
 struct Writing {
     writer: Arc<Mutex<Option<StepWriter>>>,
     disk: Arc<dyn log::Disk>,
@@ -313,12 +310,9 @@ struct Writing {
     clock: Clock,
     random: Random,
     pace: Range<Duration>,
-    /// Notified of each transaction to write.
     work: Arc<Notify>,
 }
 
-/// Longest pause between two checks of an idle log. A log without new transactions may still have to create a segment,
-/// if an earlier attempt failed.
 const IDLE: Duration = Duration::from_millis(200);
 
 const BATCHES_PER_SNAPSHOT: u64 = 200;
@@ -341,7 +335,7 @@ impl Writing {
                 has_written = true;
             }
             if has_written && self.random.next().is_multiple_of(BATCHES_PER_SNAPSHOT) {
-                // On a failing disk the snapshot fails, and the store continues without one.
+                // On a failing disk the snapshot may fail. The store then continues without it.
                 let _ = writer.snapshot(&*self.disk);
             }
         }

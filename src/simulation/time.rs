@@ -1,4 +1,4 @@
-//! [`Time`]: the clocks of all hosts. They follow the runtime's paused time, each at its own rate.
+//! [`Time`]: the clocks of all hosts. Each clock follows the runtime's paused time at its own rate.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -24,22 +24,19 @@ struct Inner {
     synced: AtomicU64,
 }
 
-/// Stored in [`Inner::synced`] after a clock was added, stopped or resumed, so that the next sync checks all clocks.
+/// Value of [`Inner::synced`] after a clock was added, stopped or resumed, so that the next sync checks all clocks.
 const NEVER: u64 = u64::MAX;
 
 #[derive(Clone, Debug)]
 struct Host {
     clock: Clock,
-    /// The clock's moment at the start of the simulation.
     zero: BootInstant,
     /// Nanoseconds that this clock advances per million nanoseconds of the runtime.
     rate: u64,
-    /// While true, the clock does not advance, and none of its timers fires.
     is_stopped: bool,
 }
 
 impl Host {
-    /// Returns the clock's lag when `elapsed` has passed since the start.
     fn behind(&self, elapsed: Duration) -> Duration {
         let since_zero = scaled(elapsed, self.rate);
         let now = self.zero.as_nanos().wrapping_add(since_zero);
@@ -91,12 +88,12 @@ impl Time {
     /// Advances all clocks to the present.
     pub fn sync(&self) {
         let elapsed = self.0.start.elapsed();
-        // Often several events happen at the same moment, and only the first of them has to advance the clocks.
+        // Several events often happen at the same moment, and only the first of them has to advance the clocks.
         let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(NEVER - 1);
         if self.0.synced.swap(nanos, Ordering::Relaxed) == nanos {
             return;
         }
-        // Clone the list, because tasks woken by a clock may create another clock and lock the list.
+        // Clone the list, because tasks woken by a clock may create another clock, which locks the list.
         let hosts = self.0.hosts.lock().clone();
         for host in hosts.iter().filter(|host| !host.is_stopped) {
             let behind = host.behind(elapsed);
@@ -106,8 +103,7 @@ impl Time {
         }
     }
 
-    /// Stops a clock and everything that waits for it until [`go_on`](Self::go_on). The caller must stop the host's
-    /// network separately.
+    /// Stops a clock and everything that waits for it until [`go_on`](Self::go_on). The host's network continues.
     pub fn stop(&self, clock: &Clock) {
         self.sync();
         self.set_stopped(clock, true);
@@ -131,7 +127,6 @@ impl Time {
             .any(|host| host.is_stopped && host.clock.is(clock))
     }
 
-    /// Stops or resumes a clock. Returns its lag.
     fn set_stopped(&self, clock: &Clock, is_stopped: bool) -> Duration {
         let elapsed = self.elapsed();
         self.0.synced.store(NEVER, Ordering::Relaxed);
@@ -169,16 +164,15 @@ impl Time {
             let nanos = u128::from(local) * u128::from(MILLION) / u128::from(host.rate) + 1;
             Some(self.0.start + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
         });
-        // Wake up at least once a second, to notice the timers of new clocks.
+        // Wake up at least once a second to notice the timers of new clocks.
         let idle = Instant::now() + Duration::from_secs(1);
         due.min().map_or(idle, |due| due.min(idle))
     }
 }
 
-/// Converts a duration of the runtime to nanoseconds at this rate.
 fn scaled(time: Duration, rate: u64) -> u64 {
     let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    // In two parts, because the whole product could overflow. A rate is below two million.
+    // Multiply in two parts, because the whole product could overflow.
     let (millions, rest) = (nanos / MILLION, nanos % MILLION);
     millions * rate + rest * rate / MILLION
 }

@@ -32,9 +32,7 @@ pub(super) struct Tree {
     once: Vec<(SessionId, String, oneshot::Sender<Result<WatchedEvent>>)>,
     lasting: Vec<(SessionId, String, EventSender)>,
     zxid: i64,
-    /// The requests carried out, each in the form `session kind path`.
     pub(super) log: Vec<String>,
-    /// True while replies wait for [`Fake::release`].
     pub(super) slow: bool,
     held: Vec<oneshot::Sender<()>>,
 }
@@ -164,7 +162,6 @@ fn finish(tree: &Mutex<Tree>, status: &SessionStatus, state: SessionState) {
     fired.send();
 }
 
-/// Watches that have fired. Their events are sent after the tree is unlocked.
 #[derive(Default)]
 struct Fired {
     once: Vec<(oneshot::Sender<Result<WatchedEvent>>, WatchedEvent)>,

@@ -18,17 +18,16 @@ use crate::model::types::SessionId;
 use crate::runtime::clock::{BootInstant, Clock};
 use crate::runtime::future::BoxFuture;
 
-/// A [`Connector`] that wraps any store and injects faults into its sessions. A [`Plan`] injects them at random, and
-/// the methods of this type on command.
+/// A [`Connector`] that wraps any store and injects faults into its sessions, at random by a [`Plan`], or on command by
+/// the methods of this type.
 ///
-/// The faults are injected between the client and the store, where a network would be. When a connection breaks, every
+/// The faults occur between the client and the store, where a network would be. When a connection breaks, every
 /// unanswered request fails with [`ConnectionLoss`](crate::Error::ConnectionLoss). Until the connection is restored,
 /// the session's state is [`Suspended`](crate::SessionState::Suspended) and new requests wait. One-shot watches stay
 /// armed, and fire after the reconnection if something changed. Persistent watches yield `ConnectionLoss` and miss the
-/// events in between. Replies and watch events of a session keep their order, no matter how they are delayed.
+/// events in between. Delays never change the order of a session's replies and watch events.
 ///
-/// A command applies to a session, which is given as the session itself, its id, or a client (for its current session).
-/// The command takes effect before the method returns. Clones share one wrapper.
+/// A command takes effect before the method returns. Clones share one wrapper.
 ///
 /// # Panics
 /// A command panics if the session was not opened through this wrapper or no longer exists.
@@ -41,7 +40,7 @@ pub(super) struct Shared {
     pub(super) total: Mutex<Traffic>,
     opened: AtomicU64,
     pub(super) quorum_only: AtomicBool,
-    /// The sessions in the order of their opening, so that a seed always replays in the same way. The session ids are
+    /// The sessions in the order of their opening, so that a seed always gives the same run. The session ids are
     /// random.
     links: Mutex<Vec<(SessionId, Weak<SessionLink>)>>,
 }
@@ -96,7 +95,7 @@ impl Faults {
         self.0.plan.lock().clone()
     }
 
-    /// Replaces the plan for future requests. Open sessions keep the state of their random generators.
+    /// Replaces the plan for future requests.
     pub fn set_plan(&self, plan: Plan) {
         *self.0.plan.lock() = plan;
     }
@@ -130,8 +129,7 @@ impl Faults {
         self.command(selector, Command::Lose(on, Loss::Refused(error)));
     }
 
-    /// Delays every future reply and event by `delay`. A delay of zero ends this. Messages that are already on their
-    /// way are not affected.
+    /// Delays every future reply and event by `delay`.
     pub fn delay_replies(&self, selector: &impl SessionSelector, delay: Duration) {
         self.command(selector, Command::Delay(delay));
     }
@@ -152,8 +150,8 @@ impl Faults {
     }
 
     /// Stops the client until [`resume`](Self::resume), like a SIGSTOP or a pause of its machine. The client sends no
-    /// request, not even a heartbeat, and receives nothing. The tasks that use the client continue until they wait for
-    /// the store.
+    /// request and no heartbeat, and receives nothing. The tasks that use the client continue until they wait for the
+    /// store.
     pub fn pause(&self, selector: &impl SessionSelector) {
         self.command(selector, Command::Pause);
     }
@@ -163,9 +161,9 @@ impl Faults {
         self.command(selector, Command::Resume);
     }
 
-    /// Makes the store end the session before its timeout. The client learns this once it is connected and not stopped.
-    /// Until then it may believe that it holds a lock that another client already holds, and only the token guarantees
-    /// safety. A session without a timeout stops believing that it holds anything before the store ends it. To test
+    /// Makes the store end the session before its timeout. The client notices once it is connected and not paused.
+    /// Until then it may believe that it holds a lock that another client already holds. A session without a timeout,
+    /// however, stops believing that it holds anything before the store ends it. To test
     /// [`held_until`](Session::held_until), give the session a timeout, and pause or disconnect it for longer than the
     /// timeout.
     ///
@@ -175,8 +173,8 @@ impl Faults {
         self.link(selector.session_id()).expire().await
     }
 
-    /// Ends all faults. The plan becomes empty, and pending commands and delays are dropped. All clients are resumed
-    /// and reconnected, and delayed messages are delivered.
+    /// Ends all faults. The plan becomes empty, all clients are resumed and reconnected, and delayed messages are
+    /// delivered.
     pub fn heal(&self) {
         let seed = self.plan().seed();
         self.set_plan(Plan::new(seed));
@@ -220,7 +218,7 @@ impl Faults {
         let session = inner.status().id();
         let (link, backend) = SessionLink::open(inner, self.0.clone(), number, sent);
         let mut links = self.0.links.lock();
-        // Remove sessions that no longer exist, so that the list does not grow with every session that was ever opened.
+        // Remove sessions that no longer exist, so that the list does not grow forever.
         links.retain(|(_, link)| link.strong_count() > 0);
         links.push((session, Arc::downgrade(&link)));
         backend
@@ -230,8 +228,7 @@ impl Faults {
 impl Connector for Faults {
     fn open(&self, options: &ConnectOptions) -> BoxFuture<Result<Arc<dyn Backend>>> {
         // Read the clock before the request is sent, as a real backend does, because the lease counts from this time
-        // (invariant 6). Take the session's number here, too, so that it depends only on the order of the calls and a
-        // seed can be replayed.
+        // (invariant 6). Take the session's number here, too, so that it depends only on the order of the calls.
         let sent = self.clock().now();
         let number = self.0.opened.fetch_add(1, Ordering::Relaxed);
         let (faults, opening) = (self.clone(), self.0.connector.open(options));

@@ -1,7 +1,5 @@
-//! Entry points for fuzzers. Each function reads arbitrary bytes as a file of the store or as its URL. No input may
-//! cause a panic, and accepted input must stay the same when it is written and read again.
-//!
-//! The fuzzers and their corpus are in the repository's folder `fuzz/`.
+//! Entry points for the fuzzers in the folder `fuzz/`. Each function reads arbitrary bytes as a file of the store or as
+//! its URL. No input may cause a panic, and accepted input must stay the same when it is written and read again.
 
 use crate::client::target::Target;
 use crate::log::fuzz;
@@ -15,8 +13,8 @@ pub fn frame(bytes: &[u8]) -> bool {
 }
 
 /// Reads bytes as the segments of a log, and recovers a store from them. Returns true if the bytes are a log. If the
-/// lowest bit of the first byte is set, checksums are corrected first. After the first byte, each segment consists of
-/// its length as a little-endian u16 and its bytes.
+/// lowest bit of the first byte is set, checksums are corrected first. Each segment starts with its length as a
+/// little-endian u16.
 ///
 /// # Panics
 /// If a second recovery gives a different store, or if the log cannot be continued after the recovery.
@@ -27,7 +25,7 @@ pub fn recovery(bytes: &[u8]) -> bool {
 /// Corrects the checksums in the bytes, and loads them as a snapshot. Returns true if they are a snapshot.
 ///
 /// # Panics
-/// If the store differs after it is written and loaded again, or if it cannot be deleted.
+/// If the store differs after it is written and loaded again, or if the store cannot be deleted.
 pub fn snapshot(bytes: &[u8]) -> bool {
     fuzz::snapshot(bytes)
 }
@@ -41,12 +39,11 @@ pub fn backup(bytes: &[u8]) -> bool {
 }
 
 /// Inspects bytes as a data directory, opens the store, writes to it, closes or kills it, and opens it again. The first
-/// byte selects whether the store is closed or killed, whether a salvaged copy is opened instead, and the durability
-/// classes. After it, the bytes are a backup or a log in the formats of [`backup`] and [`recovery`]. Returns true if
-/// the store opens.
+/// byte selects the variant of these steps and the durability classes. The other bytes are a backup or a log in the
+/// formats of [`backup`] and [`recovery`]. Returns true if the store opens.
 ///
 /// # Panics
-/// If the inspection disagrees with the opening, or if the store does not open again or lacks acknowledged data.
+/// If the inspection disagrees with the opening, or if acknowledged data is missing.
 pub fn opening(bytes: &[u8]) -> bool {
     crate::engine::fuzz::opening(bytes)
 }
@@ -81,7 +78,7 @@ fn urls() -> Vec<(&'static str, Vec<u8>)> {
     urls.map(|(name, url)| (name, url.into())).into()
 }
 
-/// Returns the seed corpus of the target with this name. Empty for an unknown target.
+/// Returns the seed corpus of the target with this name.
 pub fn corpus(target: &str) -> Vec<(&'static str, Vec<u8>)> {
     match target {
         "frame" => fuzz::frames(),

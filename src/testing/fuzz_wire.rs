@@ -1,7 +1,5 @@
-//! Entry points for fuzzers. Each function reads arbitrary bytes as if a client or a server had sent them. No input may
-//! cause a panic, and accepted input must stay the same when it is written and read again.
-//!
-//! The fuzzers and their corpus are in the repository's folder `fuzz/`.
+//! Entry points for the fuzzers in the folder `fuzz/`. Each function reads arbitrary bytes as if a client or a server
+//! had sent them. No input may cause a panic, and accepted input must stay the same when it is written and read again.
 
 use crate::client::served::fuzz as served;
 use crate::server::fuzz as server;
@@ -32,8 +30,8 @@ pub fn stream(bytes: &[u8]) -> bool {
     fuzz::stream(bytes)
 }
 
-/// Sends bytes over a whole connection, including its handshake, to a server with a new store. Returns true if the
-/// bytes form a session whose requests are all answered. The first byte sets the size of the pieces.
+/// Sends bytes over a connection, including the handshake, to a server with a new store. Returns true if the bytes form
+/// a session whose requests are all answered. The first byte sets the size of the pieces.
 ///
 /// # Panics
 /// If the server does not answer the requests in order, or if the connection hangs.
@@ -41,23 +39,20 @@ pub fn connection(bytes: &[u8]) -> bool {
     server::connection(bytes)
 }
 
-/// Plays a conversation of several clients with one server in virtual time. It opens, reattaches and expires sessions,
-/// sends all requests of ZooKeeper and of our extension, and cuts connections. The first byte selects limits, and every
+/// Plays a conversation of several clients with one server in virtual time. The first byte selects limits, and every
 /// six bytes after it are a step. Returns true if any request is answered.
 ///
 /// # Panics
-/// If a reply is missing or out of order, if an event is late, if a count is wrong, or if a replay of the transactions
-/// gives a different store.
+/// If a reply is missing or out of order, if an event is late, or if a replay gives a different store.
 pub fn conversation(bytes: &[u8]) -> bool {
     server::conversation(bytes)
 }
 
-/// Plays a session of `lockkeeper://` against a server that may send anything. Every six bytes are a step of the
-/// caller, the network, the clock or the server. Returns true if the server answers any request.
+/// Plays a session of `lockkeeper://` against a server that may send anything. Every six bytes are a step. Returns true
+/// if the server answers any request.
 ///
 /// # Panics
-/// If a request is answered twice or never, if the session sends bytes that the protocol does not allow, or if an event
-/// belongs to no watch.
+/// If a request is answered twice or never, or if the session violates the protocol.
 pub fn client(bytes: &[u8]) -> bool {
     served::client(bytes)
 }
@@ -65,12 +60,10 @@ pub fn client(bytes: &[u8]) -> bool {
 /// A function that a fuzzer calls.
 pub type Target = fn(&[u8]) -> bool;
 
-/// Declares a target for the record of each kind of request.
 macro_rules! targets {
     ($($name:ident $op:ident $called:literal,)*) => {
         $(
             #[doc = concat!("Reads bytes as the record of a ", $called, "; whether it is one.")]
-            ///
             /// # Panics
             /// If the value differs after being written and read again.
             pub fn $name(bytes: &[u8]) -> bool {
@@ -111,7 +104,7 @@ targets! {
     multi_read MultiRead "multiRead",
 }
 
-/// Returns the seed corpus of the target with this name. Empty for an unknown target.
+/// Returns the seed corpus of the target with this name.
 pub fn corpus(target: &str) -> Vec<(&'static str, Vec<u8>)> {
     match target {
         "request" => fuzz::requests(),
@@ -124,7 +117,6 @@ pub fn corpus(target: &str) -> Vec<(&'static str, Vec<u8>)> {
     }
 }
 
-/// Returns the record in the frame of the request with this name. `None` if no target has the name.
 fn record_of(target: &str) -> Option<(&'static str, Vec<u8>)> {
     const HEADER_BYTES: usize = 8;
     let mut requests = fuzz::requests().into_iter();

@@ -11,9 +11,9 @@ use crate::runtime::splitmix::{GOLDEN, Random};
 /// The kinds and probabilities of the faults that a [`Faults`](super::Faults) wrapper injects automatically, and the
 /// seed of their random generators.
 ///
-/// Each probability applies to every request separately. The faults of a request are drawn when it is sent. Each
-/// session has a separate random generator, whose seed combines the plan's seed with the number of sessions that were
-/// opened before. So a seed always causes the same faults in a session, no matter what other sessions do.
+/// Each probability applies to every request separately. Each session draws its faults from its own random generator,
+/// whose seed combines the plan's seed with the number of earlier sessions. So a seed always causes the same faults in
+/// a session, no matter what other sessions do.
 ///
 /// # Panics
 /// The methods that take a probability panic if it is not between 0 and 1.
@@ -43,7 +43,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns a plan without faults. You can add faults to it. A broken connection is restored immediately.
+    /// Returns a plan without faults. A broken connection is restored immediately.
     pub fn new(seed: u64) -> Self {
         let none = Duration::ZERO..Duration::ZERO;
         Self {
@@ -66,9 +66,8 @@ impl Plan {
         Self::new(0)
     }
 
-    /// Returns a plan with the faults that do not cost a client its locks, so without expiries and pauses. Of 100
-    /// requests, 2 are lost, 3 lose their reply, 1 finds the connection broken for up to 200 ms, and 30 get their reply
-    /// up to 20 ms late.
+    /// Returns a plan with faults that do not cost a client its locks. Of 100 requests, 2 are lost, 3 lose their reply,
+    /// 1 finds the connection broken for up to 200 ms, and 30 get their reply up to 20 ms late.
     pub fn lossy(seed: u64) -> Self {
         let ms = Duration::from_millis;
         Self::new(seed)
@@ -144,7 +143,7 @@ impl Plan {
         self
     }
 
-    /// Sets the range of the time after which a broken connection is restored. An empty range means its start.
+    /// Sets the range of the time after which a broken connection is restored.
     #[must_use]
     pub fn outages(mut self, length: Range<Duration>) -> Self {
         self.outages = length;
@@ -156,7 +155,6 @@ impl Plan {
         self.seed
     }
 
-    /// Returns the random generator of the `number`th session.
     pub(super) fn random(&self, number: u64) -> Random {
         let mut random = Random(self.seed);
         Random(random.next() ^ number.wrapping_mul(GOLDEN))
@@ -166,7 +164,7 @@ impl Plan {
         random.time_within(&self.outages)
     }
 
-    /// Draws the faults of the next request. Each call draws the same number of random numbers, so that changing one
+    /// Draws the faults of the next request. Each call draws equally many random numbers, so that changing one
     /// probability does not change the other faults of a seed.
     pub(super) fn draw(&self, random: &mut Random) -> RequestFaults {
         let lose_request = random.chance(self.lose_request);
@@ -201,13 +199,10 @@ fn checked(probability: f64) -> f64 {
 
 #[derive(Debug, Default)]
 pub(super) struct RequestFaults {
-    /// True if the connection breaks before the request is sent.
     pub(super) disconnect: bool,
-    /// True if the store ends the session before the request is sent.
     pub(super) expire: bool,
-    /// True if the request is refused, provided that it is a delete without a version check.
+    /// True if the request is refused. Applies only to a delete without a version check.
     pub(super) refuse: bool,
-    /// Length of the client's pause before the request is sent.
     pub(super) pause: Option<Duration>,
     pub(super) loss: Option<Loss>,
     pub(super) delay: Duration,
@@ -217,13 +212,11 @@ pub(super) struct RequestFaults {
 pub(super) enum Loss {
     Request,
     Reply,
-    /// The store carries out the request, but the reply cannot be decoded. The connection stays up.
+    /// The store carries out the request, but the client cannot decode the reply.
     Garbled,
-    /// The request is refused and changes nothing. The connection stays up.
     Refused(Error),
 }
 
-/// A loss on command, for the next request of its kind.
 #[derive(Clone, Debug)]
 pub(super) struct InjectedLoss {
     pub(super) on: RequestKind,
@@ -231,7 +224,6 @@ pub(super) struct InjectedLoss {
 }
 
 impl InjectedLoss {
-    /// Removes and returns the first loss in `orders` that applies to this kind of request.
     pub(super) fn take(orders: &mut Vec<Self>, request: &Request) -> Option<Loss> {
         let found = orders.iter().position(|order| order.on.matches(request))?;
         Some(orders.remove(found).loss)

@@ -1,5 +1,5 @@
-//! [`Pump`]: the messages in flight between the client and a wrapped session. Requests pass through it in order.
-//! Replies and watch events return through one ordered queue, and each is delivered when it is due.
+//! [`Pump`]: the messages in flight between the client and a wrapped session. Requests pass through the pump in order.
+//! Replies and watch events return through one ordered queue, each when it is due.
 
 mod connection;
 mod inward;
@@ -25,33 +25,27 @@ use crate::runtime::splitmix::Random;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Link {
     Up,
-    /// The connection is down until this time. `None` means until a command.
     Down(Option<BootInstant>),
 }
 
 pub(super) struct Pump {
     session: Arc<SessionLink>,
     random: Random,
-    /// The state changes of the wrapped session. `None` once the session is over.
     states: Option<StateStream>,
     link: Link,
-    /// Set while the client is paused. Contains the end of the pause, or `None` if only a command ends it.
+    /// `Some` while the client is paused, with the end of the pause, or with `None` if only a command ends the pause.
     paused: Option<Option<BootInstant>>,
     /// Commands about the connection that were given during a pause. The client notices them when it resumes.
     unnoticed: Vec<Command>,
-    /// Time at which the client stopped sending anything. `None` while it is not silent.
     silent_since: Option<BootInstant>,
-    /// The request to end the session, while the store carries it out.
     expiring: Option<BoxFuture<Result<()>>>,
     orders: Vec<InjectedLoss>,
-    /// Delay of all messages, as set by a command.
     delay: Duration,
     in_flight: VecDeque<InFlight>,
     incoming: VecDeque<Incoming>,
-    /// Due time of the last queued message. No later message is due earlier.
     last_due: BootInstant,
     watches: Vec<Watch>,
-    /// Senders to the client's watchers whose watches have ended with the wrapped session.
+    /// Senders for watches that have ended with the wrapped session.
     orphans: Vec<EventSender>,
     sleep: Option<(BootInstant, Sleep)>,
     over: bool,
@@ -83,11 +77,11 @@ impl Pump {
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.session.waker.get_or_init(|| context.waker().clone());
         loop {
-            // Carry out commands first, because they apply to every request that is submitted after them.
+            // Carry out commands first, because they apply to every later request.
             self.obey();
             self.pass_time();
-            // Collect events before we deliver messages and send further requests, so that events keep their place
-            // among the replies.
+            // Collect events before delivering replies and sending requests, so that the events keep their order among
+            // the replies.
             self.collect(context);
             let delivered = self.deliver();
             let forwarded = self.forward();
@@ -116,7 +110,7 @@ impl Pump {
         }
     }
 
-    /// Closes the wrapped session once the client has dropped it and all its requests are sent.
+    /// Closes the wrapped session once the client has dropped its session and all requests are sent.
     fn close_if_dropped(&mut self) {
         let (dropped, idle) = {
             let link_state = self.session.link_state.lock();
@@ -140,7 +134,6 @@ impl Pump {
         }
     }
 
-    /// Returns the final state of the wrapped session, if it is over.
     fn inner_end(&self) -> Option<SessionState> {
         let state = self.session.inner()?.status().state();
         state.is_final().then_some(state)
@@ -151,10 +144,10 @@ impl Pump {
         !self.in_flight.is_empty() || self.incoming.iter().any(is_reply)
     }
 
-    /// Reports the session's end to the client.
     fn end(&mut self, state: SessionState) {
         self.over = true;
-        // Set the state before any request fails. A task that reads the error must find the state that explains it.
+        // Set the state before any request fails, because a task that reads the error must find the state that explains
+        // the error.
         self.session.status.set_state(state);
         let error = self.session.lost();
         let (inner, waiting) = {
@@ -175,11 +168,11 @@ impl Pump {
             let _ = events.send(Err(error.clone()));
         }
         self.sleep = None;
-        // Drop the wrapped session without the link's lock, because the drop may wake tasks that submit requests here.
+        // Drop the wrapped session after the lock is released, because the drop may wake tasks that submit requests
+        // here.
         drop(inner);
     }
 
-    /// Sets the timer for the next event. Ready if something is due now.
     fn wait(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let Some(next) = self.next_moment() else {
             self.sleep = None;

@@ -1,9 +1,9 @@
-//! [`SessionLink`]: the state of one wrapped session. The client's backend, the commands of the test, and the [`Pump`]
-//! share it.
+//! [`SessionLink`]: the state of one wrapped session, which the client's backend, the test's commands and the [`Pump`]
+//! share.
 //!
-//! The client and the test only put requests and commands into the [`LinkState`] and wake the [`Pump`]. The pump then
-//! runs on the thread that woke it (see [`spawn_detached`](crate::spawn_detached)). So if a reply is not delayed, it
-//! has arrived when `submit` returns, as in the embedded store.
+//! The client and the test only put requests and commands into the [`LinkState`] and wake the [`Pump`], which then runs
+//! on the waking thread ([`spawn_detached`](crate::spawn_detached)). So if a reply is not delayed, it has arrived when
+//! `submit` returns, as in the embedded store.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -34,21 +34,18 @@ pub(super) struct SessionLink {
 
 #[derive(Default)]
 pub(super) struct LinkState {
-    /// The wrapped session. `None` once the session is over.
     pub(super) inner: Option<Arc<dyn Backend>>,
     pub(super) requests: VecDeque<QueuedRequest>,
     pub(super) commands: VecDeque<Command>,
     pub(super) traffic: Traffic,
-    /// True once the client has dropped its backend.
     pub(super) dropped: bool,
-    /// The error of all further requests, once the session is over.
     pub(super) over: Option<Error>,
 }
 
 pub(super) struct QueuedRequest {
     pub(super) request: Request,
     pub(super) answer: ReplySender,
-    /// True if the request's faults were already drawn, because the request had to wait after that.
+    /// True once the request's faults were drawn.
     pub(super) drawn: bool,
 }
 
@@ -58,7 +55,6 @@ pub(super) type ReplySender = oneshot::Sender<Result<Reply>>;
 pub(super) enum Command {
     Pause,
     Resume,
-    /// Breaks the connection for a time, or until [`Reconnect`](Self::Reconnect).
     Disconnect(Option<Duration>),
     Reconnect,
     Delay(Duration),
@@ -67,7 +63,6 @@ pub(super) enum Command {
 }
 
 impl SessionLink {
-    /// Wraps the `number`th session, which was opened by a request sent at `sent`.
     pub(super) fn open(
         inner: Arc<dyn Backend>,
         shared: Arc<Shared>,
@@ -123,8 +118,8 @@ impl SessionLink {
 
     pub(super) fn expire(&self) -> BoxFuture<Result<()>> {
         if self.status.timeout().is_none() {
-            // A session without a timeout holds its locks until it ends. So it must stop believing that it holds
-            // anything before the store ends it.
+            // A session without a timeout has no lease, so it must stop believing that it holds anything before the
+            // store ends it.
             self.status.set_closing();
         }
         match self.inner() {
@@ -144,13 +139,11 @@ impl SessionLink {
         *self.shared.total.lock() += traffic;
     }
 
-    /// Returns the error of a request that gets no reply.
     pub(super) fn lost(&self) -> Error {
         self.status.end().unwrap_or(Error::ConnectionLoss)
     }
 }
 
-/// The session as its client sees it.
 struct Wrapped {
     link: Arc<SessionLink>,
     store_id: Option<String>,

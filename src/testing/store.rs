@@ -61,7 +61,7 @@ impl TestStore {
         Self::wrapping(store.connector(), "memory:test", plan)
     }
 
-    /// Returns the store at a URL, for example a real ZooKeeper. The same faults are injected on the client's side.
+    /// Returns the store at a URL, for example a real ZooKeeper, with faults on the client's side.
     ///
     /// # Errors
     /// [`Error::Target`] for an invalid URL.
@@ -80,7 +80,7 @@ impl TestStore {
         ))
     }
 
-    /// Wraps any store and injects the same faults. `target` is the store's name in errors.
+    /// Wraps any store. `target` is the store's name in errors.
     pub fn wrapping(connector: Arc<dyn Connector>, target: &str, plan: Plan) -> Self {
         Self {
             faults: Faults::over(connector, plan),
@@ -114,8 +114,8 @@ impl TestStore {
         Connector::clock(&self.faults)
     }
 
-    /// Lets time pass. A virtual clock moves from timer to timer, and after each timer the woken tasks run (see
-    /// [`settle`](Self::settle)). With the system's clock, this waits for the time `by`.
+    /// Lets time pass. A virtual clock moves from timer to timer, and after each timer the woken tasks run
+    /// ([`settle`](Self::settle)). The system's clock is simply awaited.
     pub async fn advance(&self, by: Duration) {
         let clock = self.clock();
         if !clock.is_virtual() {
@@ -131,9 +131,8 @@ impl TestStore {
         self.settle().await;
     }
 
-    /// Yields to other tasks until nothing happens at the store any more, which means no request, reply, event or
-    /// timer. A task that is busy with other work may not have finished. Only on a single-threaded executor have all
-    /// ready tasks run.
+    /// Yields to other tasks until no request, reply, event or timer occurs at the store any more. Only on a
+    /// single-threaded executor have all ready tasks run by then.
     pub async fn settle(&self) {
         let mut quiet = Quiet::new(self);
         while !quiet.turn(self) {
@@ -141,11 +140,11 @@ impl TestStore {
         }
     }
 
-    /// Runs `work`, and moves the virtual clock to the next timer whenever nothing else happens, like
-    /// [`advance`](Self::advance). `work` may spawn tasks if the executor is single-threaded.
+    /// Runs `work`, and moves the virtual clock to the next timer whenever nothing else happens. `work` may spawn tasks
+    /// only if the executor is single-threaded.
     ///
     /// # Panics
-    /// If `work` has not ended after a day of virtual time, because it waits for an event that does not occur.
+    /// If `work` has not ended after a day of virtual time.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> T {
         let clock = self.clock().clone();
         if !clock.is_virtual() {
@@ -202,7 +201,7 @@ impl Drop for TestStore {
     }
 }
 
-/// Returns the seeds to test with: 1 to `count`, or only the one in the environment variable `LOCKKEEPER_SEED`.
+/// Returns the seeds to test with: 1 to `count`, or only the seed in the environment variable `LOCKKEEPER_SEED`.
 ///
 /// # Panics
 /// If `LOCKKEEPER_SEED` is not a number.
@@ -227,9 +226,9 @@ struct Quiet {
     seen: (Traffic, Option<BootInstant>),
 }
 
-/// Number of quiet turns in a row after which we assume that nothing happens until the clock moves. One turn is not
-/// enough, because a task may wake another task without traffic, and an executor may poll this task again before it
-/// polls others.
+/// Number of quiet turns after which we assume that nothing happens until the clock moves. One turn is not enough,
+/// because a task may wake another task without traffic, and an executor may poll this task again before it polls
+/// others.
 const QUIET_TURNS: u32 = 32;
 
 impl Quiet {
@@ -244,7 +243,6 @@ impl Quiet {
         (store.traffic(), store.clock().next_timer())
     }
 
-    /// Counts one turn. Returns true if the store has been quiet for enough turns.
     fn turn(&mut self, store: &TestStore) -> bool {
         let seen = Self::look(store);
         self.turns = if seen == self.seen { self.turns + 1 } else { 0 };
@@ -253,7 +251,6 @@ impl Quiet {
     }
 }
 
-/// Yields to the executor's other tasks. It wakes its own task, so it works on any executor.
 async fn yield_now() {
     let mut yielded = false;
     std::future::poll_fn(|context| {

@@ -36,7 +36,6 @@ impl World {
         Self::with(Plan::calm())
     }
 
-    /// Returns a world in which a broken connection is restored after 10 ms.
     fn lossy() -> Self {
         Self::with(Plan::calm().outages(10 * MS..10 * MS))
     }
@@ -93,7 +92,6 @@ fn kind_of(event: Option<Result<crate::WatchedEvent>>) -> Option<EventKind> {
     event.map(|event| event.unwrap().kind)
 }
 
-/// Polls `work` until it is ready. For work that wakes itself.
 fn block_on<T>(work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     loop {

@@ -74,8 +74,8 @@ impl RequestKind {
 
 /// Traffic of a [`Faults`](super::Faults) wrapper, or of one of its sessions.
 ///
-/// To measure an operation, read the traffic before and after it, and subtract. The bytes are estimates that do not
-/// depend on the backend: the length of names and data, plus 64 bytes for each message.
+/// To measure an operation, subtract the traffic before the operation from the traffic after it. The bytes are
+/// estimates that do not depend on the backend: the length of names and data, plus 64 bytes for each message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     requests: [u64; KINDS],
@@ -124,8 +124,7 @@ impl Traffic {
     }
 }
 
-/// Estimated number of bytes of a message in addition to names and data, such as headers, lengths, versions and a
-/// `Stat`.
+/// Estimated bytes of a message in addition to names and data, such as headers and versions.
 const FRAMING: usize = 64;
 
 impl AddAssign for Traffic {
@@ -239,7 +238,6 @@ fn reply_bytes(reply: &Reply) -> usize {
     }
 }
 
-/// Bytes of the length field before each name in a list.
 const NAME: usize = 4;
 
 fn names_bytes(names: &[String]) -> usize {

@@ -19,7 +19,6 @@ pub(super) fn entry(permissions: u8, scheme: &str, id: &str) -> AclEntry {
     }
 }
 
-/// A list that grants these rights to every client.
 pub(super) fn everybody(permissions: u8) -> Acl {
     Acl::new([entry(permissions, "world", "anyone")])
 }
@@ -73,7 +72,6 @@ impl Harness {
     }
 }
 
-/// Every operation that needs a right on the znode `/p/n` or its parent.
 pub(super) fn operations() -> Vec<(&'static str, Request, u8, &'static str)> {
     let at = || path("/p/n");
     let (watch, version) = (true, None);
@@ -167,7 +165,6 @@ pub(super) fn operations() -> Vec<(&'static str, Request, u8, &'static str)> {
     ]
 }
 
-/// Creates `/p/n`, restricts the rights on `of`, and submits a request in another session.
 pub(super) fn ask_with(rights: u8, of: &str, request: Request) -> Result<CoreReply> {
     let mut store = Harness::new();
     let (owner, other) = (store.session(), store.session());
@@ -205,7 +202,7 @@ fn each_operation_asks_for_its_right_and_for_no_other() {
     }
 }
 
-/// Submits a request of a session that waits in the queue of the semaphore `/s` and has no `right` on one part of the
+/// Submits a request of a session that waits in the queue of the semaphore `/s` and has no `right` on a part of the
 /// semaphore.
 fn ask_without(right: u8, of: &str, request: &Request) -> Result<CoreReply> {
     let mut store = Harness::new();
@@ -287,7 +284,6 @@ fn the_extension_tells_no_more_than_the_operations_that_it_stands_for() {
         for of in ["/s/locks", "/s/leases", "/s/permits"] {
             for right in [0, READ, WRITE, CREATE, DELETE, ADMIN] {
                 let answer = ask_without(right, of, &request);
-                // As on ZooKeeper, the entry is created and only the list is refused.
                 let is_told = match &answer {
                     Ok(Reply::Enqueued { ahead, .. }) => !matches!(ahead, Predecessor::Unknown),
                     other => other.is_ok(),
@@ -534,7 +530,6 @@ fn a_multi_goes_by_the_lists_that_its_own_operations_leave() {
     ]);
     assert_eq!(refused, Err((2, denied("/p/a/b"))));
     assert_eq!(run(vec![create("/p/a", WRITE), set("/p/a")]), Ok(2));
-    // The deleted znode's list is gone, too.
     let anew = vec![
         delete("/p/a"),
         create("/p/a", CREATE),

@@ -1,5 +1,5 @@
 //! Tests of the table of bounds in `work.rs`. Each operation runs in a small store and in a store that is a hundred
-//! times larger. The operation's work may grow only as the table says.
+//! times larger, and its work may grow only as the table says.
 
 use std::collections::BTreeSet;
 
@@ -12,19 +12,14 @@ use crate::model::types::AclEntry;
 const SMALL: usize = 100;
 const LARGE: usize = 100 * SMALL;
 
-/// Allowed growth of one operation's work in units, for entries that are counted in pieces and for a part of a table
-/// that grows.
 const SLACK: u64 = 64;
 
-/// A store with many znodes, entries, watches, sessions and containers of other clients.
 struct Crowd {
     store: Harness,
     me: SessionRef,
     others: Vec<SessionRef>,
-    /// The last entry of a long queue, and the head of another queue.
     last: ZnodePath,
     head: ZnodePath,
-    /// The most work of one request while the store was filled.
     most: u64,
 }
 
@@ -98,7 +93,6 @@ impl Crowd {
         let before = self.store.core.work();
         act(self);
         let work = self.store.core.work() - before;
-        // Take the effects out, as the caller does after each call.
         self.store.effects = Effects::default();
         work
     }
@@ -117,7 +111,6 @@ fn enqueue(parent: &str, name: &str) -> Enqueue {
     }
 }
 
-/// Requests of each kind. Their work is fixed, except that some requests list children or the session's own znodes.
 fn requests(crowd: &Crowd) -> Vec<Request> {
     let look = |entry: &ZnodePath, blockers, conditions: &[Condition]| {
         Request::GetPredecessor(GetPredecessor {
@@ -204,7 +197,7 @@ fn requests(crowd: &Crowd) -> Vec<Request> {
     ]
 }
 
-/// Returns a number for each kind of request. A new kind needs a sample above and a line in the table.
+/// Returns a number for each kind of request. A new kind needs a sample above.
 fn kind(request: &Request) -> usize {
     match request {
         Request::Create(_) => 0,
@@ -234,8 +227,6 @@ const KINDS: usize = 20;
 
 type Act = fn(&mut Crowd);
 
-/// Calls of the core that are not requests. Connections, operators, timers and sessions with entries by reference make
-/// them.
 const CALLS: [(&str, Act); 17] = [
     ("a ping", |it| {
         it.store
@@ -373,7 +364,7 @@ const CALLS: [(&str, Act); 17] = [
     }),
 ];
 
-/// Operations whose work grows with the listed children or with the fired watches of other clients.
+/// Operations whose work grows with the listed children or the fired watches.
 fn growing() -> Vec<Request> {
     vec![
         get_children("/list"),

@@ -24,7 +24,6 @@ fn data_of(at: &str, bytes: usize, mode: CreateMode) -> Request {
     })
 }
 
-/// Submits numbered requests until one exceeds a limit, and returns how many succeeded.
 fn until_refused(store: &mut Harness, who: SessionRef, of: impl Fn(usize) -> Request) -> usize {
     for number in 0..1_000 {
         match store.submit(who, of(number)) {
@@ -45,7 +44,6 @@ fn paths_that_are_watched_count_as_long_as_they_are() {
     let watched = until_refused(&mut store, one, |number| exists(&long(number)));
     assert!((40..100).contains(&watched), "{watched}");
     assert!(store.core.bytes() >= before + watched * 10_000);
-    // Watches that were disarmed or have fired are no longer counted.
     assert!(store.core.unwatch(key));
     store.watch(one, exists(&long(0)));
     store.detach(one);
@@ -156,7 +154,6 @@ fn identities_go_with_their_connection() {
         for user in 0..4 {
             let secret = format!("{}{number}-{user}:x", "u".repeat(3_000));
             let proof = Identity::digest(secret.as_bytes());
-            // The store may have no room for the last identity.
             let _ = store.core.add_identity(me, proof);
         }
         assert!(store.core.bytes() >= with_session + 3_000);
@@ -202,7 +199,7 @@ fn sessions_are_admitted_up_to_their_part_of_the_limit() {
     open(admitted + 1, true).unwrap();
 }
 
-/// Two sessions that watch znodes created by one multi: `many` watches twenty of them, `one` a single one.
+/// Two sessions that watch znodes of one multi: `many` watches twenty of them, `one` a single one.
 struct Audience {
     store: Harness,
     many: SessionRef,
@@ -231,7 +228,6 @@ impl Audience {
         self.store.watch(self.one, exists("/19"));
     }
 
-    /// Creates or deletes the znodes. Returns the number of events and the sessions cut off.
     fn change(&mut self, of: impl Fn(String) -> Op) -> (usize, Vec<u32>) {
         let effects = &mut self.store.effects;
         effects.fired.clear();
@@ -291,8 +287,7 @@ fn events_are_counted_to_the_byte() {
         audience.store.core.limit_answers(audience.many, limit);
         assert_eq!(!audience.create().1.is_empty(), is_cut, "its own, {limit}");
     }
-    // The last event belongs to the other session. With the limit `2 * own`, the first session has more than its part
-    // but the sum is within the limit.
+    // With the limit `2 * own`, the first session exceeds its part but the sum is within the limit.
     for (limit, is_cut) in [(2 * own, false), (own, false), (own - 1, true)] {
         let mut audience = Audience::new();
         audience.store.core.limit_events(limit);
@@ -300,7 +295,6 @@ fn events_are_counted_to_the_byte() {
     }
 }
 
-/// Addresses are small, so they need no room, and sessions of this process are not limited.
 #[test]
 fn addresses_and_sessions_of_this_process_are_identified_where_there_is_no_room() {
     let mut store = small();
@@ -319,7 +313,6 @@ fn addresses_and_sessions_of_this_process_are_identified_where_there_is_no_room(
     store.core.add_identity(own, proof(0)).unwrap();
 }
 
-/// Makes a random change in a random session, or to the session itself.
 fn step(store: &mut Harness, random: &mut Random, sessions: &mut Vec<SessionRef>) {
     if sessions.is_empty() || random.below(12) == 0 {
         let timeout = [None, Some(5 * SECOND)][random.below(2) as usize];
@@ -371,7 +364,6 @@ fn step(store: &mut Harness, random: &mut Random, sessions: &mut Vec<SessionRef>
     }
 }
 
-/// Copies the content of a store to another store with a lower limit.
 fn reopened(store: &Harness, limit: usize) -> Harness {
     let mut options = options();
     options.limits.bytes = limit;
@@ -426,7 +418,6 @@ fn delete_below(store: &mut Harness, me: SessionRef, at: &str) {
 fn every_count_is_what_is_there() {
     for seed in 0..100 {
         let mut options = options();
-        // The store has room for sixteen sessions, but not for everything that the sessions request.
         options.limits.bytes = 16 * 16 * SESSION_BYTES;
         let empty = Core::new(options.clone()).bytes();
         let mut store = Harness::with(options.clone());

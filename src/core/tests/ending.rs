@@ -159,7 +159,6 @@ fn neither_a_stale_touch_nor_a_shorter_timeout_moves_a_deadline_back() {
     assert!(again.is_ok(), "the client still believes in it");
 }
 
-/// This happens at a start of the store after which no client can rely on its session.
 #[test]
 fn sessions_of_other_processes_end_at_the_date_of_the_opening() {
     let mut store = Harness::new();
@@ -174,7 +173,6 @@ fn sessions_of_other_processes_end_at_the_date_of_the_opening() {
     assert_eq!(store.core.counts().ended.expired, 1);
 }
 
-/// Returns the sessions closed, expired, exited and kicked.
 fn ends(store: &Harness) -> [u64; 4] {
     let ends = store.core.counts().ended;
     [ends.closed, ends.expired, ends.exited, ends.kicked]

@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// Splits the slots of a table into ranges of at most `most`.
 fn pieces(slots: usize, most: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     (0..slots)
         .step_by(most)
@@ -22,7 +21,6 @@ fn the_counts_are_those_of_what_is_there() {
     assert_eq!(counts.znodes, empty.znodes + 2);
     assert_eq!((counts.ephemerals, counts.watches), (1, 1));
     assert_eq!((empty.sessions, counts.sessions), (2, 1));
-    // As in ZooKeeper, the paths of both znodes count, and the data that `create` writes.
     let data = "/a".len() + "/a/b".len() + 2 * "data".len();
     assert_eq!(counts.data_bytes, empty.data_bytes + data);
     assert!(counts.znode_bytes > empty.znode_bytes + data);
@@ -88,7 +86,6 @@ fn ephemerals_and_watches_are_listed_in_pieces() {
 
     store.watch(me, exists("/later"));
     store.watch(other, get_data("/a"));
-    // ZooKeeper does not list watches of children.
     store.watch(me, get_children("/a"));
     let mut watched = Vec::new();
     for slots in pieces(store.core.watch_slots(), 2) {

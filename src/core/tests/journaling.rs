@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// A store with `/a`, `/a/b`, `/c` and `/d`, and the zxids of the last three.
 fn filled() -> (Harness, SessionRef, [Zxid; 3]) {
     let mut store = Harness::new();
     let me = store.remote();
@@ -46,7 +45,6 @@ fn an_answer_waits_for_the_last_change_of_all_that_it_shows() {
     );
     let nothing = Zxid(0);
     let mut expected = vec![
-        // A create changes the number and the list of its parent's children.
         (exists("/a"), b),
         (get_data("/a"), b),
         (get_children("/a"), b),
@@ -59,13 +57,10 @@ fn an_answer_waits_for_the_last_change_of_all_that_it_shows() {
         (Request::Multi(vec![check("/a")]), b),
         (Request::Multi(vec![has("/c", "data"), check("/a")]), c),
         (Request::Multi(vec![has_at_most("/a", 1)]), b),
-        // A missing znode has no children, and had none when it was deleted.
         (Request::Multi(vec![has_at_most("/gone", 1)]), nothing),
-        // Any transaction may have deleted the missing znode.
         (exists("/gone"), d),
         (read(&[data("/gone")]), d),
         (Request::Multi(vec![check("/gone")]), d),
-        // A write waits for its own transaction anyway.
         (Request::Create(create("/e", Persistent)), nothing),
         (
             Request::Multi(vec![set("/c", "new"), delete("/d")]),
@@ -92,7 +87,6 @@ fn a_delete_shows_in_the_parent_and_a_change_in_the_znode() {
     store.delete(me, "/a/b").unwrap();
     let deleted = store.core.last_zxid();
     assert_eq!(store.core.shown_by(&get_children("/a")), deleted);
-    // Answers do not wait for changes of znodes that end with this process.
     store.core.set_journal(Journal::Durable);
     let mine = store.session();
     store.create(mine, "/a/mine", Ephemeral).unwrap();
@@ -129,7 +123,6 @@ fn sessions_that_are_kept_lightly_make_no_answer_wait_and_persistent_changes_do(
     assert_eq!(store.core.last_kept(), persistent.czxid);
     let changed = store.set(other, "/p", None).unwrap();
     assert_eq!(store.core.last_kept(), changed.mzxid);
-    // The session, both creates and the change are all kept.
     assert_eq!(store.core.kept().len(), 4);
 }
 
@@ -146,9 +139,8 @@ fn enqueue(parent: &str, queue_data: Option<&str>) -> Request {
     })
 }
 
-/// Requests of a session of this process. The first flag says whether the request takes room in a log of all
-/// transactions. The second flag says whether it takes room in a log without the sessions of this process. `/p` is
-/// persistent, `/mine` and `/other` are ephemeral.
+/// Requests of a session of this process. The flags say whether the request takes room in a log of all transactions,
+/// and in a log without the sessions of this process.
 fn needs() -> Vec<(Request, bool, bool)> {
     let create = |mode| Request::Create(create("/new", mode));
     let multi = |ops: &[Op]| Request::Multi(ops.to_vec());
@@ -175,7 +167,6 @@ fn needs() -> Vec<(Request, bool, bool)> {
         (create(Persistent), true, true),
         (create(Container), true, true),
         (create(Ephemeral), true, false),
-        // The options do not allow TTL znodes.
         (create(ttl), false, false),
         (multi(&[check("/p"), has("/p", "data")]), false, false),
         (multi(&[has_at_most("/p", 1)]), false, false),
@@ -186,7 +177,6 @@ fn needs() -> Vec<(Request, bool, bool)> {
         (multi(&[set("/gone", "new")]), false, false),
         (enqueue("/p", None), true, false),
         (enqueue("/p", Some("")), true, false),
-        // This request also creates the queue.
         (enqueue("/p/queue", Some("")), true, true),
         (enqueue("/p/queue", None), true, false),
         (Request::Close, true, false),
@@ -226,7 +216,6 @@ fn a_request_takes_room_in_the_log_if_anything_of_it_is_kept() {
             assert_eq!(needs, needed, "{journal:?}: {request:?}");
         }
     }
-    // Every log keeps all transactions of another process's session.
     store.core.set_journal(Journal::Durable);
     for request in [Request::Close, enqueue("/p", None)] {
         assert!(store.core.needs_log(other, &request), "{request:?}");
@@ -251,7 +240,6 @@ fn a_session_that_is_over_or_has_proved_nothing_takes_no_room() {
     assert!(store.core.needs_log(next, &Request::Close));
 }
 
-/// The bytes announced in advance must cover the transactions of every request.
 #[test]
 fn the_room_that_is_asked_for_is_enough_for_any_request() {
     let by_identity = || Acl::creator_all();
@@ -318,7 +306,6 @@ fn the_room_that_is_asked_for_is_enough_for_any_request() {
         store.core.kept().clear();
         let asked = store.core.txn_bytes(me, &request);
         match store.submit(me, request.clone()) {
-            // The store refuses a list whose `auth` expands to no identity.
             Err(Error::InvalidAcl { .. }) => continue,
             answer => drop(answer.unwrap()),
         }

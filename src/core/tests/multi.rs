@@ -9,7 +9,6 @@ fn with_data(at: &str, data: &'static str) -> Op {
     })
 }
 
-/// Returns the index and error of the failing operation.
 fn failed(refused: Result<CoreReply>) -> (usize, Error) {
     match refused.unwrap_err() {
         Error::MultiFailed { index, source } => (index, *source),
@@ -110,6 +109,5 @@ fn a_check_changes_nothing_and_is_answered() {
     };
     assert_eq!(replies, [OpReply::Checked, OpReply::Checked]);
     assert_eq!(store.stat(me, "/a"), Some(before));
-    // The multi adds no transaction to the log.
     assert_eq!(store.core.kept().len(), kept);
 }

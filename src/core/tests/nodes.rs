@@ -180,8 +180,7 @@ fn a_multi_read_fails_one_by_one() {
     );
 }
 
-/// Setting a quota is an error, because the client would rely on a quota that nothing enforces here. These are the
-/// znodes that zkCli's setquota creates.
+/// Setting a quota is an error, because nothing enforces quotas here. zkCli's setquota creates these znodes.
 #[test]
 fn a_quota_is_refused() {
     const LIMITS: &str = "/zookeeper/quota/a/zookeeper_limits";
@@ -203,7 +202,6 @@ fn a_quota_is_refused() {
             assert!(is_refused(refused), "{at} {mode:?}");
         }
     }
-    // An older store may contain quota znodes. They can be read and deleted, but not changed.
     let at = store.core.stamp(store.now, LogMode::None);
     for old in ["/zookeeper/quota/a", LIMITS] {
         let new = NewNode {
@@ -244,7 +242,6 @@ fn a_path_leads_to_no_later_znode() {
     store.create(me, "/a", Persistent).unwrap();
     assert!(store.stat(me, "/a").is_some());
     store.delete(me, "/a").unwrap();
-    // The new znode reuses the slot of `/a`.
     store.create(me, "/b", Persistent).unwrap();
     assert_eq!(store.stat(me, "/a"), None);
     assert!(store.stat(me, "/b").is_some());
@@ -253,7 +250,6 @@ fn a_path_leads_to_no_later_znode() {
         path: path(at),
         version: None,
     };
-    // One transaction, so all znodes have the same czxid.
     let ops = vec![
         delete("/b"),
         Op::Create(create("/c", Persistent)),
@@ -269,7 +265,6 @@ fn a_path_leads_to_no_later_znode() {
     assert!(store.stat(me, "/e").is_some());
 }
 
-/// Paths of up to four levels, some too long for the cache.
 fn any_path(random: &mut Random) -> String {
     let mut at = String::new();
     for _ in 0..=random.below(4) {
@@ -317,7 +312,6 @@ fn paths_that_were_looked_up_lead_where_they_lead() {
     }
 }
 
-/// Entries are found by number, and all other children by name.
 #[test]
 fn a_child_is_found_whatever_its_siblings_are() {
     let mut store = Harness::new();

@@ -71,7 +71,6 @@ fn only_sessions_of_this_process_get_numbers_of_more_than_ten_digits() {
     };
     store.core.restore_node(near).unwrap();
     store.core.restore_node(other).unwrap();
-    // A multi can also assign the last number, but not the number after it.
     let in_multi = |count| {
         Request::Multi(vec![
             Op::Create(create("/s/n-", PersistentSequential));

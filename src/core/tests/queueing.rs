@@ -116,7 +116,6 @@ fn a_departure_wakes_its_watcher_alone() {
     assert_eq!(store.fired(), [(watch, NodeDeleted, "ahead".into())]);
 }
 
-/// The departures since the last call: the watch, whether its waiter is clear, and the reason.
 fn departures(store: &mut Harness) -> Vec<(WatchKey, bool, DeleteReason)> {
     let fired = store.effects.fired.drain(..);
     fired
@@ -137,7 +136,6 @@ fn watch_of(standing: &Predecessor<WatchKey>) -> WatchKey {
 }
 
 impl Harness {
-    /// Replaces an entry with an entry of another name in one transaction, as the holder of a read-write lock does.
     fn convert(&mut self, session: SessionRef, from: &str, to: &str) -> Result<CoreReply> {
         let delete = Op::Delete {
             path: path(from),
@@ -189,7 +187,6 @@ fn a_departure_says_how_the_one_ahead_left_and_whether_the_way_is_clear() {
 }
 
 impl Harness {
-    /// Returns when the entries were granted, in seconds.
     fn granted<const N: usize>(
         &mut self,
         session: SessionRef,
@@ -220,7 +217,6 @@ fn an_entry_is_granted_when_the_last_that_blocks_it_is_gone() {
     let (last, _) = store.enqueue(two, "/q", "w-", Blockers::All);
     let entries = [&writer, &reader, &second_reader, &last].map(ZnodePath::as_str);
     assert_eq!(store.granted(admin, entries), [Some(1), None, None, None]);
-    // The writer becomes a reader at the same position, so the readers behind it hold the lock, too.
     store.advance(SECOND);
     store
         .convert(one, writer.as_str(), "/q/__READ__0000000000")
@@ -230,7 +226,6 @@ fn an_entry_is_granted_when_the_last_that_blocks_it_is_gone() {
         store.granted(admin, entries),
         [Some(2), Some(2), Some(2), None]
     );
-    // A waiter without a connection is granted the lock when it asks the next time.
     store.detach(two);
     for reader in &entries[..3] {
         store.advance(SECOND);
@@ -278,7 +273,6 @@ fn a_data_change_does_not_wake_a_waiter_and_one_without_its_node_is_not_clear() 
     store.set(one, first.as_str(), None).unwrap();
     assert_eq!(store.fired(), []);
     store.delete(one, second.as_str()).unwrap();
-    // The new entry reuses the deleted entry's slot.
     store.enqueue(two, "/q", "w-", Blockers::All);
     store.delete(one, first.as_str()).unwrap();
     let gone = (watch_of(&standing), false, DeleteReason::Released);
@@ -344,7 +338,6 @@ fn an_entry_that_is_converted_keeps_its_place_on_the_other_side() {
         Some((downgraded, 1))
     );
 
-    // Convert the entry back while other entries are behind it. New entries get numbers behind all of them.
     store.convert(me, downgraded, writer.as_str()).unwrap();
     store.delete(me, next.as_str()).unwrap();
     assert_eq!(
@@ -449,14 +442,11 @@ fn an_entry_that_is_refused_leaves_no_queue_behind() {
         scheme: "world".into(),
         id: "anyone".into(),
     }]);
-    // The root, and the znodes below /zookeeper.
     const NEW_NODES: usize = 4;
     let large = Bytes::from(vec![0; 16 << 10]);
     type Change = (fn(&mut Limits), Acl, Bytes);
     let changes: [Change; 4] = [
-        // No session may create a child of the queue.
         (|_| {}, read_only, Bytes::new()),
-        // The store has room for the queue and its parent, but not for the entry.
         (
             |limits| limits.znodes = NEW_NODES + 2,
             Acl::open(),
@@ -478,7 +468,6 @@ fn an_entry_that_is_refused_leaves_no_queue_behind() {
         let refused = store.submit(me, Request::Enqueue(enqueue));
         assert!(refused.is_err(), "{at}");
         assert_eq!(store.core.dump(), before, "{at}: {refused:?}");
-        // Only the entry was refused. The queue itself can be created.
         store.create(me, "/a", Persistent).unwrap();
         store.create(me, "/a/q", Container).unwrap();
     }
@@ -563,7 +552,6 @@ fn the_root_is_no_entry() {
     let me = store.session();
     let look = store.look(me, &ZnodePath::root(), Blockers::All);
     assert!(matches!(look, Predecessor::Gone), "{look:?}");
-    // An entry directly below the root is handled like any other entry.
     let (first, _) = store.enqueue(me, "/", "w-", Blockers::All);
     let look = store.look(me, &first, Blockers::All);
     assert!(matches!(look, Predecessor::Clear), "{look:?}");
@@ -606,7 +594,6 @@ fn an_ephemeral_znode_without_a_number_is_no_entry() {
     assert!(refused.contains("no entry of a queue"), "{refused}");
 }
 
-/// Returns a store with an entry of another process that waits for conditions on `/s`.
 fn held_up(conditions: &[Condition]) -> (Harness, [SessionRef; 2], WatchKey) {
     let mut store = Harness::new();
     let (holder, waiting) = (store.remote(), store.remote());
@@ -674,7 +661,6 @@ fn a_wait_ends_where_a_condition_may_no_longer_be_read() {
         let (mut store, [holder, _], watch) = held_up(&permits("data", 0));
         let unreadable = set_acl(at, everybody(AclEntry::ALL & !AclEntry::READ), None);
         store.submit(holder, unreadable).unwrap();
-        // The additional lease would make the entry continue to wait, if the session could read the znode.
         store.create(holder, "/s/leases/more", Persistent).unwrap();
         assert_eq!(
             departures(&mut store),

@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// Every answer with a list fits into a limit of exactly its length, and not into a limit that is one byte less.
 #[test]
 fn an_answer_fills_its_room_to_the_last_byte() {
     let mut store = Harness::new();

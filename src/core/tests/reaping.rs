@@ -87,8 +87,6 @@ fn a_sweep_is_limited_and_the_next_one_comes_soon() {
     assert_eq!(left(&store), 0);
 }
 
-/// This happens when each job uses its own lock name. A sweep checks the containers of one interval and soon removes
-/// them.
 #[test]
 fn containers_that_come_all_the_time_do_not_gather() {
     const RATE: usize = 2_000;
@@ -114,7 +112,6 @@ fn containers_that_come_all_the_time_do_not_gather() {
     assert!(most < of_interval * 3 / 2, "{most} znodes");
 }
 
-/// Only znodes that the reaper may delete are its candidates, and each znode is a candidate only once.
 #[test]
 fn a_znode_that_nobody_reaps_is_no_candidate() {
     let mut store = Harness::new();
@@ -153,7 +150,6 @@ fn a_time_to_live_has_passed_after_its_last_millisecond() {
     for _ in 2..5 {
         store.advance(60 * SECOND);
     }
-    // The container has been unused for exactly the five minutes of the options, but not longer.
     assert!(store.stat(me, "/c").is_some());
     store.advance(60 * SECOND);
     assert_eq!(store.stat(me, "/c"), None);

@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// A small, deterministic random number generator.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -51,7 +50,6 @@ impl Random {
         }
     }
 
-    /// An operation that exists only in multis.
     fn condition(&mut self) -> Op {
         let path = path(self.path());
         match self.below(2) {
@@ -104,7 +102,6 @@ impl Random {
     }
 }
 
-/// Returns a store after a random sequence of operations, and the number of multis among them.
 fn grown(seed: u64, journal: Journal) -> (Harness, usize) {
     let mut random = Random(seed);
     let mut store = Harness::new();
@@ -170,7 +167,6 @@ fn the_images_of_a_store_give_the_same_store() {
     }
 }
 
-/// The replayed content is the same except for the sessions of this process, and a count of creates is never too high.
 #[test]
 fn the_durable_journal_leaves_out_only_what_dies_with_the_process() {
     for seed in 0..200 {
@@ -199,7 +195,6 @@ fn the_durable_journal_leaves_out_only_what_dies_with_the_process() {
                 .collect()
         };
         assert_eq!(left(&copy), left(&store.core), "seed {seed}");
-        // A new child must not get the number of a child that the log kept.
         copy.finish_restore(store.core.last_zxid());
         for (one, other) in copy.node_images().zip(store.core.node_images()) {
             assert!(one.creates <= other.creates);
@@ -336,7 +331,6 @@ fn two_entries_in_one_place_of_a_queue_are_damage() {
     }
 }
 
-/// The parent would be deleted at the end of the session, and the child would remain.
 #[test]
 fn a_child_of_an_ephemeral_znode_is_damage() {
     let mut store = Harness::new();
@@ -389,7 +383,6 @@ fn a_replayed_session_gets_its_full_timeout() {
     assert!(found.is_ok());
 }
 
-/// After a restart, the store admits no session for as long as this timeout.
 #[test]
 fn the_longest_timeout_is_that_of_other_processes_alone() {
     let mut store = Harness::new();

@@ -68,7 +68,6 @@ fn anybody() -> AclEntry {
     }
 }
 
-/// Fills the store to the last byte with a znode `/big`.
 fn fill(store: &mut Harness, me: SessionRef) {
     let rest = LIMIT - store.core.bytes() - ZNODE_BYTES - "/big".len();
     let big = of_size("/big", rest);
@@ -198,7 +197,6 @@ fn the_number_of_znodes_is_judged_by_a_multis_sum_too() {
     assert_eq!(refused.unwrap_err(), failed);
 }
 
-/// A session of another process with an ephemeral and a persistent znode, in a store that has reached its last quarter.
 fn last_quarter() -> (Harness, SessionRef) {
     let mut options = options();
     options.limits.bytes = 10 * LIMIT;
@@ -213,7 +211,6 @@ fn last_quarter() -> (Harness, SessionRef) {
 
 const LASTING: &str = "bytes in znodes that outlive their session";
 
-/// Returns the exceeded limit, and the index of the operation to blame in a multi.
 fn refusal(refused: Result<CoreReply>) -> Option<(Option<usize>, &'static str)> {
     match refused {
         Ok(_) => None,
@@ -301,7 +298,6 @@ fn a_multi_may_add_the_last_znodes() {
     }
 }
 
-/// The store is beyond its limits, as it is after a start with lower limits.
 #[test]
 fn a_multi_that_adds_nothing_is_carried_out_beyond_the_limits() {
     let mut store = Harness::new();
@@ -364,7 +360,6 @@ fn a_list_that_is_set_counts_for_what_it_has() {
             version: None,
         }
     };
-    // A client that no entry of the list matches cannot change the znode any more.
     let owner = Identity::ip([10, 0, 0, 1].into());
     store.core.add_identity(me, owner).unwrap();
     store.submit(me, of(2)).unwrap();

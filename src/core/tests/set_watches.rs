@@ -45,7 +45,6 @@ fn a_filter_finds_the_watches_of_its_kind_alone() {
 }
 
 impl Harness {
-    /// Restores watches, `most` in a turn. Returns the number of turns, and the events fired immediately.
     fn set_watches(
         &mut self,
         of: SessionRef,
@@ -84,7 +83,6 @@ fn watches_that_come_back_fire_for_later_changes_alone() {
     };
     for (since, expected) in [
         (a.czxid, vec![NodeDataChanged, NodeChildrenChanged]),
-        // The client already knows a change at `since`.
         (child_at, vec![NodeDataChanged]),
         (set_at, vec![]),
     ] {
@@ -99,7 +97,6 @@ fn watches_that_come_back_fire_for_later_changes_alone() {
     }
 }
 
-/// Each list has paths that fire and paths that do not.
 fn lists(since: Zxid) -> SetWatches {
     let paths = |paths: &[&str]| paths.iter().map(|at| path(at)).collect();
     SetWatches {
@@ -132,7 +129,6 @@ fn watches_come_back_in_turns_as_they_do_at_once() {
         ];
         assert_eq!(events, expected, "{most} in a turn");
         assert_eq!(turns, COUNT.div_ceil(most), "{most} in a turn");
-        // The watches that have fired are not armed.
         for (at, armed) in [("/a", 4), ("/missing", 2), ("/new", 0), ("/gone", 0)] {
             let found = store.find_watches(me, at, WatchFilter::Any).unwrap();
             assert_eq!(found.len(), armed, "{at}, {most} in a turn");
@@ -141,7 +137,6 @@ fn watches_come_back_in_turns_as_they_do_at_once() {
     }
 }
 
-/// A session may have a hundred watches.
 #[test]
 fn too_many_watches_come_back_in_no_turn() {
     let mut store = Harness::new();

@@ -3,7 +3,6 @@
 use super::*;
 use crate::model::types::AclEntry;
 
-/// A list that grants every client all rights except reading.
 fn unread() -> Acl {
     Acl::new([AclEntry {
         permissions: AclEntry::ALL - AclEntry::READ,
@@ -12,7 +11,7 @@ fn unread() -> Acl {
     }])
 }
 
-/// Returns five requests, each with only `/secret` in another one of the client's lists of watches.
+/// Returns five requests, each with `/secret` in another list of watches.
 fn lists(since: i64) -> [SetWatches; 5] {
     let of = |list: fn(&mut SetWatches) -> &mut Vec<ZnodePath>| {
         let mut asked = SetWatches {
@@ -42,7 +41,6 @@ const WHICH: [WatchFilter; 5] = [
 struct World {
     store: Harness,
     owner: SessionRef,
-    /// A session that may not read the znode.
     spy: SessionRef,
 }
 
@@ -66,7 +64,6 @@ impl World {
         set.unwrap();
     }
 
-    /// The spy's events since the last call.
     fn events(&mut self) -> Vec<(EventKind, String)> {
         let fired = self.store.fired().into_iter();
         fired.map(|(_, kind, at)| (kind, at)).collect()
@@ -86,7 +83,6 @@ impl World {
         found.unwrap()
     }
 
-    /// Makes a change that leaves the znode existing.
     fn change(&mut self, at: &str, how: usize) {
         let (store, owner) = (&mut self.store, self.owner);
         let child = format!("{at}/child");
@@ -107,7 +103,6 @@ impl World {
         }
     }
 
-    /// Everything that the spy can see in one step.
     fn step(&mut self, step: usize, since: i64) -> (bool, Vec<(EventKind, String)>) {
         let answer = match step {
             0..5 => {
@@ -170,7 +165,6 @@ fn watches_brought_back_tell_missed_changes_to_sessions_that_may_read() {
         world.set_watches(&asked);
         assert_eq!(world.events(), expected, "{asked:?}");
     }
-    // A client needs no right to learn that a znode does not exist.
     let mut world = World::new(unread());
     let owner = world.owner;
     world.store.delete(owner, "/secret").unwrap();
@@ -178,7 +172,6 @@ fn watches_brought_back_tell_missed_changes_to_sessions_that_may_read() {
     assert_eq!(world.events(), told(NodeDeleted));
 }
 
-/// Two stores look the same to the spy through any two steps, although only one of them changes the unreadable znode.
 #[test]
 fn no_search_in_several_steps_tells_that_a_znode_has_changed() {
     const STEPS: usize = 20;
@@ -203,8 +196,7 @@ fn no_search_in_several_steps_tells_that_a_znode_has_changed() {
     }
 }
 
-/// The watches are restored twice, so the session has watches of several kinds on the znode, and one event affects all
-/// of them.
+/// The watches are restored twice, so the session has watches of several kinds on the znode.
 #[test]
 fn a_watch_is_not_used_up_beside_another_that_was_told_nothing() {
     for how in 0..3 {
@@ -226,7 +218,7 @@ fn a_watch_is_not_used_up_beside_another_that_was_told_nothing() {
     }
 }
 
-/// A hidden event uses up the watch of a session that has lost its right to read. The client can then arm the watch
+/// A hidden event uses up the watch of a session that has lost its right to read, but the client can arm the watch
 /// again.
 #[test]
 fn a_watch_that_was_used_up_unseen_tells_nothing_until_it_is_armed_again() {

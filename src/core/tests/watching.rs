@@ -43,7 +43,6 @@ fn each_watch_hears_what_is_its_business() {
     // Recursive watches of a znode fire first.
     let deleted = |watch| (watch, NodeDeleted, "/a".to_owned());
     assert_eq!(store.fired(), [deleted(below), deleted(data), deleted(all)]);
-    // Persistent watches survive the znode.
     store.create(me, "/a", Persistent).unwrap();
     let created = |watch| (watch, NodeCreated, "/a".to_owned());
     assert_eq!(store.fired(), [created(below), created(all)]);
@@ -93,7 +92,6 @@ fn the_watches_of_a_session_are_limited() {
     store.watch(me, exists("/a"));
 }
 
-/// The session has few or many other watches, and other sessions have watches on the path.
 #[test]
 fn a_served_session_that_arms_a_watch_again_has_it_once() {
     let mut store = Harness::new();
@@ -120,7 +118,6 @@ fn a_served_session_that_arms_a_watch_again_has_it_once() {
     assert_eq!(told[0].0, there);
 }
 
-/// Sessions of other processes refer to their watches by numbers, and can guess the numbers of other sessions' watches.
 #[test]
 fn a_watch_has_a_number_that_leads_to_it_alone() {
     let mut store = Harness::new();
@@ -129,7 +126,6 @@ fn a_watch_has_a_number_that_leads_to_it_alone() {
     for watch in &first {
         assert!(store.core.unwatch(*watch));
     }
-    // These watches reuse the slots of the first three.
     let second: Vec<_> = (0..3).map(|_| store.watch(me, exists("/a"))).collect();
     let all: Vec<_> = first.into_iter().chain(second).collect();
     for watch in &all {

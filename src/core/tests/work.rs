@@ -3,11 +3,9 @@
 use super::*;
 use crate::model::types::AclEntry;
 
-/// Maximum number of entries of an access control list.
 const ENTRIES: usize = 1_024;
 
 impl Harness {
-    /// Returns the units of work of these requests, which must succeed.
     fn work(&mut self, session: SessionRef, requests: impl IntoIterator<Item = Request>) -> u64 {
         let before = self.core.work();
         for request in requests {
@@ -16,7 +14,6 @@ impl Harness {
         self.core.work() - before
     }
 
-    /// Proves as many identities as a session may have.
     fn prove_many(&mut self, session: SessionRef) {
         for user in 0..63 {
             let identity = Identity::digest(format!("user-{user}:secret").as_bytes());
@@ -24,7 +21,6 @@ impl Harness {
         }
     }
 
-    /// Creates a znode whose long list grants a right to `user-62` in its last entry.
     fn make_listed(&mut self, session: SessionRef, at: &str) {
         let mine = Identity::digest(b"user-62:secret");
         let entries = (1..ENTRIES).map(|at| format!("somebody-{at}:hash"));
@@ -184,7 +180,6 @@ fn a_sweep_looks_at_some_candidates_and_the_next_at_the_others() {
     assert!(left < 10, "{left} are left");
 }
 
-/// Counts the descendants by a walk over all znodes.
 fn walked(store: &Harness, below: &str) -> usize {
     let below = format!("{below}/");
     let tree = &store.core.tree;
@@ -242,10 +237,8 @@ fn each_znode_is_counted_below_all_that_are_above_it_as_long_as_it_is_there() {
     assert_eq!(copy.tree.count_below(at), walked(&store, "/a"));
 }
 
-/// Levels of a path that is too long for the cache.
 const LEVELS: u64 = 400;
 
-/// Creates a znode `LEVELS` below the root.
 fn make_deep(store: &mut Harness, me: SessionRef) -> String {
     let mut deep = String::new();
     for level in 0..LEVELS {
@@ -255,7 +248,6 @@ fn make_deep(store: &mut Harness, me: SessionRef) -> String {
     deep
 }
 
-/// To find a znode, we walk its path down. To build the path and to update the counts, we walk it up.
 #[test]
 fn a_deep_path_costs_its_levels() {
     let mut store = roomy();
@@ -374,7 +366,6 @@ fn the_watches_of_a_session_that_expires_go_in_pieces_before_it_does() {
             .unwrap();
     }
     store.now.moment = store.now.moment.after(Duration::from_secs(60));
-    // At the first deadline, the session's connection is asked for unread signs of life.
     store.core.tick(store.now, &mut store.effects);
     store.now.moment = store.now.moment.after(Duration::from_secs(60));
     let mut ticks = 0;
@@ -427,7 +418,6 @@ fn a_session_that_has_lost_some_of_its_watches_is_not_saved_by_a_late_sign_of_li
             .submit(me, exists(&format!("/missing/{number}")))
             .unwrap();
     }
-    // At the first deadline, the session's connection is asked for unread signs of life.
     for _ in 0..2 {
         store.now.moment = store.now.moment.after(Duration::from_secs(60));
         store.core.tick(store.now, &mut store.effects);
@@ -442,7 +432,6 @@ fn a_session_that_has_lost_some_of_its_watches_is_not_saved_by_a_late_sign_of_li
     );
 }
 
-/// A session of another process with enough watches for three pieces.
 fn with_many_watches(store: &mut Harness) -> SessionRef {
     let me = store.remote();
     for number in 0..MANY {
@@ -526,9 +515,7 @@ fn a_waiter_that_asks_again_and_again_has_one_watch() {
     assert!(work < 100, "{work} units");
 }
 
-/// Ends all overdue sessions. Returns the number of ticks, and the most sessions ended in one tick.
 fn end_all(store: &mut Harness) -> (usize, usize) {
-    // At the first deadline, the sessions' connections are asked for unread signs of life.
     let (mut ticks, mut most) = (0, 0);
     while store.core.counts().sessions > 1 {
         store.now.moment = store.now.moment.after(Duration::from_secs(60));

@@ -1,7 +1,7 @@
 //! [`Connection`]: a client's connection to a member.
 //!
 //! A write is forwarded to the leader immediately. Later requests wait until the write is answered, so that answers
-//! keep the order of the requests (rule 25).
+//! keep the order of the requests.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,12 +26,9 @@ use crate::wire::{
 
 pub(super) struct Connection {
     socket: SimSocket,
-    /// Wakes the task that moves the socket's bytes.
     attention: Arc<Notify>,
     phase: Phase,
-    /// Unanswered requests, oldest first.
     queue: VecDeque<Pending>,
-    /// The unsent part of the handshake's answer.
     greeting: Vec<u8>,
     is_over: bool,
 }
@@ -48,9 +45,8 @@ enum Phase {
     Open(SessionRef, Box<MemberProtocol>),
 }
 
-/// An unanswered request.
 enum Pending {
-    /// The answer is set once the replica has applied the write.
+    /// `None` until the replica has applied the write.
     Write(Option<Result<CoreReply>>),
     /// Number of entries that the replica must apply before the answer. `None` until the leader has sent this number.
     Sync(Option<usize>),
@@ -126,7 +122,6 @@ impl State {
         }
     }
 
-    /// Asks the leader for the client's session.
     fn greet(&mut self, member: usize, connection: u64, terms: Terms) {
         let is_ahead = terms.last_zxid > self.members[member].replica.last_zxid();
         if is_ahead {
@@ -194,7 +189,6 @@ impl State {
         password
     }
 
-    /// Handles the leader's answer about an existing session.
     pub(super) fn revalidated(
         &mut self,
         member: usize,
@@ -222,8 +216,7 @@ impl State {
             this.replica
                 .reattach(session, &password, asked, STILL, &mut Effects::default());
         let of = taken.ok().map(|(of, _)| of);
-        // The replica cannot serve a session that it does not contain, because it has not created the session yet or
-        // has already removed it.
+        // The replica cannot serve the session if it has not created the session yet or has already removed it.
         let (Some(of), Some(timeout)) = (of, timeout) else {
             return self.close(member, connection);
         };
@@ -234,7 +227,6 @@ impl State {
         self.parse(member, connection);
     }
 
-    /// Handles the requests that have arrived.
     fn parse(&mut self, member: usize, connection: u64) {
         let this = &mut self.members[member];
         let now = this.clock.now();
@@ -280,7 +272,6 @@ impl State {
         self.pump(member, connection);
     }
 
-    /// Records how many entries the replica must apply before the answer to a sync.
     pub(super) fn synced(&mut self, member: usize, connection: u64, length: usize) {
         if let Some(it) = self.members[member].connections.get_mut(&connection)
             && let Some(Pending::Sync(known)) = it
@@ -302,13 +293,12 @@ impl State {
         }
     }
 
-    /// Answers the requests in order, until a request has to wait.
     fn pump(&mut self, member: usize, connection: u64) {
         while self.members[member].answer_next(connection) {}
         let _ = self.transmit(member, connection);
     }
 
-    /// Writes pending bytes. Returns true if the socket is full. `None` once the connection is over.
+    /// Writes pending bytes. Returns true if the socket is full, and `None` once the connection is over.
     pub(super) fn transmit(&mut self, member: usize, connection: u64) -> Option<bool> {
         let it = self.members[member].connections.get_mut(&connection)?;
         let is_blocked = it.write();
@@ -336,7 +326,6 @@ impl State {
         }
     }
 
-    /// Removes a connection with its session's watches.
     pub(super) fn lose(&mut self, member: usize, connection: u64) {
         let this = &mut self.members[member];
         let Some(it) = this.connections.remove(&connection) else {
@@ -349,7 +338,6 @@ impl State {
     }
 }
 
-/// Returns true for requests that the leader decides.
 fn is_write(request: &Request) -> bool {
     matches!(
         request,
@@ -363,7 +351,6 @@ fn is_write(request: &Request) -> bool {
 }
 
 impl Member {
-    /// Answers the oldest request if possible. Returns true if the next request may be answerable too.
     fn answer_next(&mut self, connection: u64) -> bool {
         let now = self.clock.now();
         let Some(it) = self.connections.get_mut(&connection) else {
@@ -395,13 +382,12 @@ impl Member {
         self.encode(connection, answer, now)
     }
 
-    /// Encodes an answer. Returns false if it ends the connection.
     fn encode(&mut self, connection: u64, answer: Result<CoreReply>, now: BootInstant) -> bool {
         let zxid = self.replica.last_zxid();
         let Some(it) = self.connections.get_mut(&connection) else {
             return false;
         };
-        // If the session has moved or expired, we close the connection, which informs the client.
+        // If the session has moved or expired, close the connection, so that the client notices.
         it.is_over |= matches!(
             answer,
             Err(Error::SessionMoved { .. } | Error::SessionExpired { .. })
@@ -412,7 +398,6 @@ impl Member {
         !it.is_over
     }
 
-    /// Answers from the replica.
     fn look_up(
         &mut self,
         of: SessionRef,
@@ -450,7 +435,6 @@ impl Member {
         }
     }
 
-    /// Sends events to the connections of their sessions.
     pub(super) fn tell(&mut self, effects: &mut Effects) {
         let now = self.clock.now();
         for fired in effects.fired.drain(..) {
@@ -482,7 +466,6 @@ impl Member {
         }
     }
 
-    /// Ends earlier connections of a session to this member.
     fn displace(&mut self, of: SessionRef, by: u64) {
         for (connection, it) in &mut self.connections {
             let is_former = matches!(&it.phase, Phase::Open(former, _) if former.id == of.id);
@@ -495,7 +478,6 @@ impl Member {
 }
 
 impl Connection {
-    /// Answers the handshake, with or without a session.
     pub(super) fn open(&mut self, of: Option<SessionRef>, timeout: Duration) {
         let none = Phase::Handshake(Frames::new(MAX_FRAME_BYTES));
         let (session, password, frames) = match std::mem::replace(&mut self.phase, none) {
@@ -530,7 +512,6 @@ impl Connection {
         self.is_over = true;
     }
 
-    /// Sets the answer of the oldest unanswered write.
     pub(super) fn complete(&mut self, answer: Result<CoreReply>) {
         if matches!(self.phase, Phase::Opening { .. }) {
             return self.refuse();
@@ -543,7 +524,6 @@ impl Connection {
         }
     }
 
-    /// Writes pending bytes. Returns true if the socket is full.
     fn write(&mut self) -> bool {
         while !self.greeting.is_empty() {
             match self.socket.write(&self.greeting) {
@@ -563,7 +543,6 @@ impl Connection {
         false
     }
 
-    /// Returns true if nothing is left to send or answer.
     fn is_done(&self) -> bool {
         match &self.phase {
             _ if self.is_over => true,

@@ -9,7 +9,7 @@ use super::{State, core_options};
 use crate::core::Core;
 use crate::model::types::Zxid;
 
-/// Time for which a member looks for a leader before it can follow one or be elected.
+/// Time for which a member looks for a leader before it follows a leader or is elected.
 const ELECTION: Duration = Duration::from_millis(200);
 
 impl State {
@@ -17,7 +17,7 @@ impl State {
         self.members.len() / 2 + 1
     }
 
-    /// Returns the number of the link between two members as `member` sees it. `None` if neither follows the other.
+    /// Returns the number of the link between two members, as `member` sees it.
     pub(super) fn link(&self, member: usize, other: usize) -> Option<u64> {
         match &self.members[member].role {
             Role::Following { leader, link, .. } if *leader == other => Some(*link),
@@ -26,20 +26,18 @@ impl State {
         }
     }
 
-    /// Returns the leader. If there are several, returns the one elected last.
     pub(super) fn leader(&self) -> Option<usize> {
         let leaders = (0..self.members.len())
             .filter(|member| matches!(self.members[*member].role, Role::Leading(_)));
         leaders.max_by_key(|member| self.members[*member].epoch)
     }
 
-    /// Runs each member's due work.
     pub(super) fn step(&mut self) {
         for member in 0..self.members.len() {
             if !self.runs(member) {
                 continue;
             }
-            // Check this first, because a member that was stopped must not act in a role it has lost.
+            // Check for a lost role first, because a paused member may have lost its role in the meantime.
             if self.has_lost_the_others(member) {
                 self.look(member);
             }
@@ -71,7 +69,6 @@ impl State {
         }
     }
 
-    /// Returns true if a leader has not heard from a majority, or a follower from its leader, for too long.
     fn has_lost_the_others(&self, member: usize) -> bool {
         let this = &self.members[member];
         let (now, limit) = (
@@ -89,7 +86,6 @@ impl State {
         }
     }
 
-    /// Makes a member give up its role, close its clients' connections and look for a leader.
     fn look(&mut self, member: usize) {
         let this = &mut self.members[member];
         this.role = Role::Looking {
@@ -99,8 +95,8 @@ impl State {
         self.close_all(member);
     }
 
-    /// Follows a reachable leader. Without one, elects this member if it ranks highest in a majority that also
-    /// searches.
+    /// Follows a reachable leader. If there is none, elects this member if it ranks highest in a majority of members
+    /// that also look for a leader.
     fn find_a_leader(&mut self, member: usize) {
         let epoch = self.members[member].epoch;
         let leader = self.leader().filter(|leader| {
@@ -127,7 +123,7 @@ impl State {
         }
     }
 
-    /// Returns the rank of a member in an election. The member with the most complete log has the highest rank.
+    /// Returns the rank of a member in an election. The most complete log has the highest rank.
     fn rank(&self, member: usize) -> (u32, usize, usize) {
         let log = &self.members[member].log;
         let last = log.last().map_or(0, |entry| entry.epoch);
@@ -148,7 +144,7 @@ impl State {
         core.leave_behind(Zxid(i64::from(epoch) << 32), now.unix_ms);
         core.restart_timeouts(now.moment);
         this.epoch = epoch;
-        // All entries are committed, because the voters below copy them, and then a majority has them.
+        // All entries count as committed, because the voters copy them below, and then a majority has them.
         this.committed = this.log.len();
         this.role = Role::Leading(Box::new(Leader {
             core,
@@ -162,7 +158,6 @@ impl State {
         self.apply(member);
     }
 
-    /// Makes `member` follow `leader` and copy the leader's log.
     fn join(&mut self, member: usize, leader: usize) {
         self.next_link += 1;
         let link = self.next_link;
@@ -196,8 +191,8 @@ impl State {
     }
 }
 
-/// Returns the length of the common start of two logs. In each epoch, only one leader appends entries, so entries with
-/// the same epoch and position are equal.
+/// Returns the length of the common start of two logs. Only one leader appends entries in an epoch, so entries with the
+/// same epoch and position are equal.
 fn shared_prefix(one: &[super::leader::Entry], other: &[super::leader::Entry]) -> usize {
     let mut length = one.len().min(other.len());
     while length > 0 && one[length - 1].epoch != other[length - 1].epoch {

@@ -14,32 +14,27 @@ use crate::model::protocol::Request;
 use crate::model::types::SessionId;
 use crate::runtime::clock::BootInstant;
 
-/// A leader's state, in addition to its log.
 pub(super) struct Leader {
-    /// The store after all proposals, committed or not. The leader decides new writes on this state.
+    /// The store after all proposals, committed or not, on which the leader decides new writes.
     pub(super) core: Core,
     pub(super) followers: BTreeMap<usize, Follower>,
-    /// The member that each session is connected to.
     pub(super) owners: BTreeMap<SessionId, usize>,
     pub(super) pinged: BootInstant,
 }
 
 pub(super) struct Follower {
     pub(super) link: u64,
-    /// Number of entries that the follower has accepted.
     pub(super) accepted: usize,
     pub(super) heard: BootInstant,
 }
 
-/// A proposal.
 #[derive(Clone)]
 pub(super) struct Entry {
     pub(super) epoch: u32,
-    /// `None` for a refused write, which the leader proposes like any other.
+    /// `None` for a refused write, which the leader proposes, too.
     pub(super) txn: Option<Txn>,
-    /// The member and connection that wait for the answer.
     pub(super) origin: Option<(usize, u64)>,
-    /// The answer, which that member takes when it applies the entry.
+    /// The answer, which the member of the waiting client takes when it applies the entry.
     pub(super) answer: Arc<Mutex<Option<Answer>>>,
 }
 
@@ -48,7 +43,6 @@ pub(super) enum Answer {
     Reply(Result<CoreReply>),
 }
 
-/// A write on its way to the leader.
 pub(super) struct Write {
     pub(super) origin: (usize, u64),
     pub(super) session: SessionId,
@@ -73,7 +67,6 @@ impl State {
         }
     }
 
-    /// Sends a write to the leader, which may be this member.
     pub(super) fn forward(&mut self, member: usize, write: Write) {
         match self.members[member].role {
             Role::Leading(_) => self.lead_write(member, write),
@@ -82,7 +75,6 @@ impl State {
         }
     }
 
-    /// Decides a write and proposes the result.
     pub(super) fn lead_write(&mut self, member: usize, write: Write) {
         let Write {
             origin,
@@ -160,7 +152,6 @@ impl State {
         self.advance(member);
     }
 
-    /// Records that a follower is alive.
     fn heard_of(&mut self, member: usize, from: usize) -> Option<&mut Follower> {
         let now = self.members[member].clock.now();
         let follower = self.leading(member)?.followers.get_mut(&from)?;
@@ -168,7 +159,6 @@ impl State {
         Some(follower)
     }
 
-    /// Commits entries that a majority has accepted.
     pub(super) fn advance(&mut self, member: usize) {
         let majority = self.majority();
         let own = self.members[member].log.len();
@@ -191,7 +181,6 @@ impl State {
         self.apply(member);
     }
 
-    /// Records the sessions that a follower reports as alive.
     pub(super) fn touch_all(&mut self, member: usize, from: usize, touched: Vec<SessionId>) {
         if self.heard_of(member, from).is_some() {
             for session in touched {
@@ -200,7 +189,6 @@ impl State {
         }
     }
 
-    /// Records that a session is alive, if this member leads.
     pub(super) fn touch(&mut self, member: usize, session: SessionId) {
         let now = self.members[member].now();
         if let Some(leader) = self.leading(member)
@@ -211,7 +199,7 @@ impl State {
         }
     }
 
-    /// Takes up a session at a connection of member `from`. Returns its timeout, or `None` if the session is over.
+    /// Moves a session to a connection of member `from`. Returns the timeout, or `None` if the session is over.
     pub(super) fn revalidate(
         &mut self,
         member: usize,
@@ -227,8 +215,8 @@ impl State {
             .core
             .reattach(session, &password, timeout, now, effects)
             .ok()?;
-        // We do not know when the client was last heard by its previous server, so the session gets a full timeout from
-        // now.
+        // The leader does not know when the previous server last heard from the client, so the session gets a full
+        // timeout from now.
         leader.core.detach(of, now, effects);
         let former = leader.owners.insert(session, from);
         let has_moved = former.is_some_and(|former| former != from);
@@ -236,7 +224,6 @@ impl State {
         Some(timeout)
     }
 
-    /// Expires sessions, removes znodes and pings the followers, each when it is due.
     pub(super) fn lead(&mut self, member: usize) {
         let (now, tick) = (self.members[member].now(), self.options.tick);
         let Some(leader) = self.leading(member) else {
@@ -277,7 +264,7 @@ impl Leader {
         Ok(granted.unwrap_or(timeout))
     }
 
-    /// Decides a request. This does not mark its session as alive, because the followers report live sessions.
+    /// Decides a request. Does not mark the session as alive, because the followers report live sessions.
     fn decide(
         &mut self,
         from: usize,
@@ -287,7 +274,8 @@ impl Leader {
     ) -> Result<CoreReply> {
         let of = self.core.session_ref(session);
         let of = of.ok_or(Error::SessionExpired { session })?;
-        // A new leader does not know the sessions' members. The member that forwards a session's first request owns it.
+        // A new leader does not know which member serves a session, so the member that forwards the session's first
+        // request becomes the owner.
         if *self.owners.entry(session).or_insert(from) != from {
             return Err(Error::SessionMoved { session });
         }

@@ -14,18 +14,15 @@ use crate::runtime::clock::{BootInstant, Clock};
 
 pub(super) struct Member {
     pub(super) name: String,
-    /// Data of `/zookeeper/config`, which lists all members.
     pub(super) config: Bytes,
     pub(super) clock: Clock,
     pub(super) is_up: bool,
-    /// Accepted proposals. They are on disk and survive a kill.
+    /// Accepted proposals. They survive a kill.
     pub(super) log: Vec<Entry>,
-    /// Epoch of the last leader whose proposals the member accepts. It is on disk and survives a kill.
+    /// Epoch of the last leader whose proposals the member accepts. Survives a kill.
     pub(super) epoch: u32,
     pub(super) role: Role,
-    /// Number of entries known to be committed.
     pub(super) committed: usize,
-    /// Number of entries applied to the replica.
     pub(super) applied: usize,
     pub(super) replica: Core,
     /// Simulated time until which the member applies nothing.
@@ -47,7 +44,7 @@ pub(super) enum Role {
     Leading(Box<Leader>),
 }
 
-/// The time of a replica does not pass, because only the leader expires sessions.
+/// Constant time of a replica. Only the leader needs the real time, because only the leader expires sessions.
 pub(super) const STILL: Now = Now {
     unix_ms: 0,
     moment: BootInstant::from_nanos(0),
@@ -90,7 +87,6 @@ impl Member {
 }
 
 impl State {
-    /// Ends a member's process and discards everything that the process had in memory.
     pub(super) fn kill(&mut self, member: usize) {
         let options = core_options(&self.options);
         let member = &mut self.members[member];
@@ -126,7 +122,6 @@ impl State {
         self.send(member, leader, Message::Pong { touched });
     }
 
-    /// Records that the leader is alive.
     fn hear(&mut self, member: usize) {
         let this = &mut self.members[member];
         let now = this.clock.now();
@@ -135,7 +130,7 @@ impl State {
         }
     }
 
-    /// Applies committed entries to a member's replica, and sends the resulting answers and events to its clients.
+    /// Applies committed entries to a member's replica, and sends the answers and events to its clients.
     pub(super) fn apply(&mut self, member: usize) {
         let elapsed = self.time.elapsed();
         let this = &mut self.members[member];
@@ -148,7 +143,6 @@ impl State {
             let mut effects = Effects::default();
             if let Some(txn) = entry.txn {
                 let followed = this.replica.follow(txn, &mut effects);
-                // The log always applies, unless this model has a bug.
                 followed.expect("each log continues the one before");
             }
             this.tell(&mut effects);
@@ -164,7 +158,6 @@ impl State {
 }
 
 impl Member {
-    /// Passes an answer to the oldest unanswered write of a connection.
     fn complete(&mut self, connection: u64, answer: Option<Answer>) {
         let (Some(connection), Some(answer)) = (self.connections.get_mut(&connection), answer)
         else {

@@ -1,4 +1,4 @@
-//! The commands of the wrapper, and the state of its connection: outages, pauses and silence.
+//! Commands of the test, and the state of the connection: outages, pauses and silence.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::testing::session_link::{Command, ReplySender};
 impl Pump {
     pub(super) fn carry_out(&mut self, command: Command) {
         match command {
-            // A stopped client does not see its connection break. The state changes when it resumes.
+            // A paused client does not notice that its connection breaks. The state changes when the client resumes.
             Command::Disconnect(_) | Command::Reconnect if self.paused.is_some() => {
                 self.unnoticed.push(command);
             }
@@ -81,9 +81,9 @@ impl Pump {
         self.tell_of_gaps();
     }
 
-    /// Notes that the client sends nothing to the store from now on. A client library below the wrapper may still send
-    /// heartbeats that keep the session alive, so the wrapper itself makes the store end the session (see
-    /// [`silence_ends`](Self::silence_ends)).
+    /// Records that the client sends nothing from now on. Client libraries below the wrapper may still send heartbeats
+    /// that keep the session alive, so the wrapper itself makes the store end the session after a while
+    /// ([`silence_ends`](Self::silence_ends)).
     fn fall_silent(&mut self) {
         let now = self.now();
         self.silent_since.get_or_insert(now);
@@ -95,8 +95,7 @@ impl Pump {
         }
     }
 
-    /// Returns the time by which the store must have ended a silent session. Servers may end a session up to half a
-    /// timeout late.
+    /// Returns the time by which the store must have ended a silent session. Servers may be half a timeout late.
     pub(super) fn silence_ends(&self) -> Option<BootInstant> {
         let timeout = self.session.status.timeout()?;
         Some(self.silent_since?.after(timeout + timeout / 2))
@@ -106,12 +105,12 @@ impl Pump {
         self.expiring = Some(self.session.expire());
     }
 
-    /// Breaks the connection, and fails all unanswered requests. `last` fails after the other requests.
+    /// Breaks the connection, and fails all unanswered requests. `last` fails after the others.
     pub(super) fn disconnect(&mut self, length: Option<Duration>, last: Option<ReplySender>) {
         self.link = Link::Down(length.map(|length| self.now().after(length)));
         self.fall_silent();
-        // Set the state before the requests fail, because a caller that sees the error must also see that the
-        // connection is broken.
+        // Set the state before the requests fail, because a caller that sees the error must also see the broken
+        // connection.
         self.session.status.set_state(SessionState::Suspended);
         for answer in self.take_unanswered().into_iter().chain(last) {
             let _ = answer.send(Err(Error::ConnectionLoss));
@@ -121,8 +120,7 @@ impl Pump {
 
     pub(super) fn take_unanswered(&mut self) -> Vec<ReplySender> {
         let mut answers = Vec::new();
-        // Return the requests in the order of submission. Requests whose replies have arrived are older than requests
-        // in flight.
+        // Keep the order of submission. Requests with replies are older than requests in flight.
         for incoming in std::mem::take(&mut self.incoming) {
             match incoming.delivery {
                 Delivery::Reply { answer, .. } => answers.push(answer),
@@ -133,8 +131,8 @@ impl Pump {
         answers
     }
 
-    /// Applies the loss of the connection to the events in flight. One-shot watches are registered again on the next
-    /// connection, and their events are delivered there. Persistent watches miss their events.
+    /// Applies the loss of the connection to the events in flight. One-shot watches deliver their events after the
+    /// reconnection, but persistent watches miss their events.
     fn keep_events(&mut self) {
         let is_lasting = |delivery: &Delivery| matches!(delivery, Delivery::Event { persistent, .. } if *persistent);
         self.incoming

@@ -1,5 +1,5 @@
-//! The direction to the client. The pump takes replies, events and states from the wrapped session, delays them and
-//! delivers them.
+//! Messages to the client. The pump takes replies, events and states from the wrapped session, delays them and delivers
+//! them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,7 +28,6 @@ pub(super) enum Delivery {
     Reply {
         reply: Result<Reply>,
         answer: ReplySender,
-        /// True if the connection breaks instead of the delivery.
         lost: bool,
     },
     Event {
@@ -44,7 +43,6 @@ pub(super) type EventSender = mpsc::UnboundedSender<Result<WatchedEvent>>;
 pub(super) struct Watch {
     pub(super) source: WatchSource,
     pub(super) to: EventSender,
-    /// True if the client may have missed events of this watch while the connection was down.
     pub(super) gap: bool,
 }
 
@@ -54,7 +52,6 @@ pub(super) enum WatchSource {
 }
 
 impl Pump {
-    /// Takes replies, events and states from the wrapped session.
     pub(super) fn collect(&mut self, context: &mut Context<'_>) {
         if let Some(expiring) = &mut self.expiring
             && expiring.as_mut().poll(context).is_ready()
@@ -70,7 +67,7 @@ impl Pump {
                 lost,
                 ..
             } = self.in_flight.pop_front().expect("the first was looked at");
-            // By now, all events that this reply must not overtake (rule 1) are available.
+            // By now, all events that this reply must not overtake are available.
             self.collect_events(context);
             let reply = reply.map(|reply| self.adopt(reply));
             self.push(
@@ -87,8 +84,7 @@ impl Pump {
     }
 
     fn push(&mut self, delay: Duration, delivery: Delivery) {
-        // The message is not due before the last one, because a session's replies and events keep their order under
-        // every delay.
+        // A message is never due before an earlier one, because replies and events keep their order under every delay.
         let due = self.now().after(delay + self.delay).max(self.last_due);
         self.last_due = due;
         self.incoming.push_back(Incoming { due, delivery });
@@ -100,7 +96,6 @@ impl Pump {
         self.watches = watches;
     }
 
-    /// Returns true if more events may arrive from this watch.
     fn collect_from(&mut self, watch: &mut Watch, context: &mut Context<'_>) -> bool {
         loop {
             let (event, persistent) = match &mut watch.source {
@@ -115,7 +110,8 @@ impl Pump {
                 },
             };
             if event.as_ref().is_err_and(Error::is_session_end) {
-                // Keep the sender. The watcher gets the error when the client learns that the session has ended.
+                // Keep the sender, because the watcher gets the error when the client learns that the session has
+                // ended.
                 self.orphans.push(watch.to.clone());
                 return false;
             }
@@ -151,7 +147,7 @@ impl Pump {
         }
     }
 
-    /// Replaces the watchers in a reply with watchers of this wrapper, so that the wrapper can delay their events.
+    /// Replaces the watchers in a reply with the wrapper's own watchers, so that the wrapper can delay their events.
     fn adopt(&mut self, reply: Reply) -> Reply {
         match reply {
             Reply::Exists { stat, watcher } => Reply::Exists {
@@ -222,7 +218,6 @@ impl Pump {
         }
     }
 
-    /// Delivers all messages that are due. Returns true if any message was due.
     pub(super) fn deliver(&mut self) -> bool {
         let mut any = false;
         while let Some(delivery) = self.next_due() {
@@ -254,7 +249,8 @@ impl Pump {
             }
             Delivery::Reply { reply, answer, .. } => {
                 if reply.as_ref().is_err_and(Error::is_session_end) {
-                    // Set the state first. A task that reads this error must find the state that explains it.
+                    // Set the state first, because a task that reads this error must find the state that explains the
+                    // error.
                     self.inner_end()
                         .inspect(|state| self.session.status.set_state(*state));
                 }
@@ -273,7 +269,6 @@ impl Pump {
     }
 }
 
-/// The client's side of a watch.
 struct Inbox {
     events: mpsc::UnboundedReceiver<Result<WatchedEvent>>,
     session: Arc<SessionLink>,

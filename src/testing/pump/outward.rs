@@ -1,4 +1,4 @@
-//! The direction to the store. The pump sends requests one after the other, and applies the faults of each request.
+//! Messages to the store. The pump sends requests one after the other, and applies the faults of each request.
 
 use std::time::Duration;
 
@@ -17,8 +17,7 @@ pub(super) struct InFlight {
 }
 
 impl Pump {
-    /// Returns the next request. `None` if no request waits, or if another thread has just given a command, because the
-    /// command must be carried out first.
+    /// Returns the next request, or `None` if a new command must be carried out first.
     fn next_request(&mut self) -> Option<QueuedRequest> {
         let mut link_state = self.session.link_state.lock();
         match link_state.commands.is_empty() {
@@ -27,7 +26,6 @@ impl Pump {
         }
     }
 
-    /// Sends one request, or applies its faults. Returns true if a request was waiting.
     pub(super) fn forward(&mut self) -> bool {
         if !self.is_open() {
             return false;
@@ -52,7 +50,7 @@ impl Pump {
         if self.is_open() && !fate.expire {
             self.send(waiting, fate);
         } else {
-            // Requests keep their order, so this request is sent first after the reconnection.
+            // Requests keep their order, so this request must be the first after the reconnection.
             self.session.link_state.lock().requests.push_front(waiting);
         }
         true
@@ -82,8 +80,8 @@ impl Pump {
             let outage = self.outage();
             return self.disconnect(Some(outage), Some(answer));
         }
-        // Submit the request without the link's lock. If the request fires watches of this session, their watchers take
-        // that lock.
+        // Submit the request without the link's lock, because the request may fire watches of this session, whose
+        // watchers take this lock.
         let Some(inner) = self.session.inner() else {
             return;
         };
@@ -111,8 +109,7 @@ impl Pump {
     }
 }
 
-/// Returns a response that completes together with `reply`. If the store has carried out the request, it completes with
-/// an error instead of the reply, because the reply cannot be read.
+/// Replaces the reply with an error if the store has carried out the request.
 fn garbled(reply: Response) -> Response {
     Response::eager(async move {
         match reply.await {

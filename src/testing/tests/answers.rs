@@ -53,7 +53,6 @@ fn a_garbled_reply_leaves_the_request_done_and_the_connection_up() {
     assert!(matches!(garbled, Error::Protocol(_)), "{garbled}");
     assert_eq!(world.fake.nodes(), ["/a"]);
     assert_eq!(session.state(), SessionState::Connected);
-    // If the store refuses the request, the refusal is not garbled.
     world.store.garble_reply(&client, RequestKind::Create);
     let refused = now(create(&session, "/a")).unwrap().unwrap_err();
     assert_eq!(refused, Error::NodeExists { path: "/a".into() });

@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// Returns everything seen by three sessions that toggle nodes and watch each other under a plan.
 fn story(seed: u64) -> Vec<String> {
     let world = World::with(
         Plan::rough(seed)
@@ -51,7 +50,6 @@ fn a_seed_replays() {
     assert_ne!(story(1), story(2));
 }
 
-/// If a request is answered with success, the store has carried it out.
 #[test]
 fn after_all_faults_every_request_is_answered() {
     for seed in crate::testing::seeds(300) {
