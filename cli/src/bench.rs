@@ -1,9 +1,7 @@
 //! `lockkeeper bench`: runs the benchmark workloads on any store.
 //!
-//! The duration, the number of sessions and the number of znodes of a run are limited. A run writes only below one new
-//! znode ([`Folder`]), and removes this znode at the end, even if the run is interrupted.
-//!
-//! The workloads are in this package's library, because the benchmarks in `benches/` also run them.
+//! A run writes only below one new znode ([`Folder`]), and removes this znode at the end, even if the run is
+//! interrupted. The workloads are in this package's library, because the benchmarks in `benches/` also run them.
 
 mod folder;
 mod heading;
@@ -119,8 +117,8 @@ impl Bench {
         };
         let removed = tokio::select! {
             removed = async {
-                // End the run before removing the folder. A recipe creates missing parents, so it could create the
-                // folder again.
+                // End the run before removing the folder. A recipe creates missing parents, so a client that is still
+                // running could create the folder again.
                 run.end().await;
                 folder.remove(&keeper).await
             } => removed.map_err(|error| error.to_string()),
@@ -137,8 +135,8 @@ impl Bench {
         }
     }
 
-    /// Connects the clients. Asks for the server's version first, because the clients may use up all connections of the
-    /// server.
+    /// Asks the server for its version, then connects the clients. The clients may use up all connections of the
+    /// server, so the request for the version must be first.
     async fn connect<'a>(
         &'a self,
         keeper: &'a Client,
@@ -169,7 +167,6 @@ impl Bench {
         chosen.to_vec()
     }
 
-    /// Returns the time limit of a workload, which matters if the server stops answering.
     fn patience(&self) -> Duration {
         let unanswered = self.target.session_timeout + self.target.connect_timeout;
         self.warm_up + self.seconds + 2 * unanswered + Duration::from_secs(60)
@@ -184,10 +181,9 @@ async fn interrupted(signals: &mut Signals) -> Failure {
     Failure::Other(format!("interrupted by {signal}"))
 }
 
-/// Signals within this time count as a single signal, because `timeout` signals both the process and its group.
+/// Two signals within this time count as one, because `timeout` signals both the process and its process group.
 const SAME_SIGNAL: Duration = Duration::from_secs(1);
 
-/// Waits for the user's second signal, which aborts the clean-up.
 async fn interrupted_again(signals: &mut Signals) -> Failure {
     let first = Instant::now();
     loop {

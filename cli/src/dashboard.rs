@@ -1,8 +1,8 @@
 //! `lockkeeper dashboard`: a live view of a store's locks in the browser.
 //!
-//! One [feed](crate::live::Feed) updates a [`board::Board`]. Each viewer has an event stream with the part of the board
-//! that the viewer's page shows. The dashboard writes to the store only when a user revokes a lock. Revocation must be
-//! enabled and needs a [token](crate::http::token::Token).
+//! One [feed](crate::live::Feed) updates a [`board::Board`]. Each viewer receives an event stream with the part of the
+//! board that the viewer's page shows. The dashboard writes to the store only when a user revokes a lock. Revocation
+//! must be enabled and needs a [token](crate::http::token::Token).
 
 mod access;
 mod board;
@@ -60,10 +60,8 @@ pub(crate) struct Dashboard {
     target: Target,
 }
 
-/// Default log level. It includes this command's own lines, and warnings of other parts.
 const LOG: &str = "warn,lockkeeper_dashboard=info";
 
-/// Memory limit of the list of locks, in bytes.
 const MAX_BYTES: usize = 256 << 20;
 
 impl Dashboard {
@@ -111,8 +109,8 @@ impl Dashboard {
         })
     }
 
-    /// Returns the URL for the user. A generated token is in the fragment of the URL, which browsers do not send. A
-    /// token from a file is left out, because the user already has it.
+    /// Returns the URL for the user. A generated token is in the fragment of the URL, which browsers do not send. The
+    /// URL omits a token from a file, because the user already has it.
     fn url(&self, port: &HttpPort, access: &Access) -> String {
         let address = port.address();
         let host = match (self.hosts.first(), address.ip().is_unspecified()) {
@@ -141,15 +139,10 @@ fn serve(
     })
 }
 
-/// The locks of the store in this process, as seen by a client without an identity. Locks that such a client may not
-/// read are missing.
+/// The locks in the store of this process, without locks that an unauthenticated client may not read.
 pub(crate) struct OwnLocks(Arc<Shared>);
 
 impl OwnLocks {
-    /// Does not start to read the locks. Adds metrics of the locks to the registry.
-    ///
-    /// # Errors
-    /// If the registry already has such metrics.
     pub(crate) fn new(
         client: Client,
         max_bytes: usize,
@@ -173,7 +166,6 @@ impl OwnLocks {
         Ok(serve(port, self.0, access, store, "/")?.into_thread())
     }
 
-    /// Follows the locks for the metrics, without serving a page.
     pub(crate) fn follow(self) -> std::io::Result<Background> {
         Background::start("lockkeeper-locks", move || async move {
             self.0.run().await;

@@ -8,7 +8,6 @@ use rustix::stdio::stdin;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use sha1::{Digest, Sha1};
 
-/// Returns `user:base64(sha1(user:password))`.
 pub(crate) fn of(user: &str, password: &str) -> Result<String, &'static str> {
     if user.is_empty() || user.contains(':') {
         return Err("invalid user name: it must not be empty nor have a colon");
@@ -17,7 +16,6 @@ pub(crate) fn of(user: &str, password: &str) -> Result<String, &'static str> {
     Ok(format!("{user}:{}", BASE64_STANDARD.encode(hash)))
 }
 
-/// Reads a password from stdin, one line.
 pub(crate) fn read_password() -> io::Result<String> {
     if !io::stdin().is_terminal() {
         return read_line();
@@ -43,7 +41,7 @@ fn read_line() -> io::Result<String> {
     Ok(line.to_owned())
 }
 
-/// Switches off the terminal's echo until dropped.
+/// A guard that switches off the terminal's echo until it is dropped.
 struct Silence(Termios);
 
 impl Silence {

@@ -1,7 +1,7 @@
 //! `lockkeeper elect`: runs a command while this candidate leads, or prints each change of leader.
 //!
-//! The command runs as under `lockkeeper run`, with front, guardian, reaper and launcher. After a loss of the
-//! leadership, the guardian campaigns again.
+//! The command runs under the same processes as a command of `lockkeeper run` (front, guardian, reaper and launcher).
+//! After a loss of the leadership, the guardian campaigns again.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -80,7 +80,6 @@ impl Elect {
         while let Some(change) = changes.next().await {
             let mut out = io::stdout().lock();
             match out.write_all(line(&change?).as_bytes()) {
-                // The reader has closed the pipe.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
                 written => written?,
             }

@@ -1,5 +1,5 @@
-//! Starts further processes of this program, even after an upgrade has replaced or removed its file, and sets their
-//! names for `ps`.
+//! Starts further processes of this program, even after an upgrade has replaced or removed the program's file, and sets
+//! their names for `ps`.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -18,10 +18,8 @@ pub(crate) fn command() -> io::Result<Command> {
     Ok(command)
 }
 
-/// Sets the name of this process. By default it is the file name, which is `exe` if we were started from
-/// `/proc/self/exe`.
+/// Sets the name of this process. Without this call, the name would be `exe` after a start from `/proc/self/exe`.
 pub(crate) fn name_process(subcommand: Option<&OsStr>) {
-    // This file exists only on Linux.
     const NAME: &str = "/proc/self/comm";
     // The kernel keeps at most 15 bytes.
     let name = match subcommand.and_then(OsStr::to_str) {
@@ -36,7 +34,6 @@ pub(crate) fn name_process(subcommand: Option<&OsStr>) {
     let _ = fs::write(NAME, name);
 }
 
-/// Returns a path that always leads to this program's file.
 fn running() -> io::Result<PathBuf> {
     match cfg!(target_os = "linux") {
         true => Ok(PathBuf::from("/proc/self/exe")),
@@ -44,8 +41,8 @@ fn running() -> io::Result<PathBuf> {
     }
 }
 
-/// Returns the path of this program's file, for processes that should appear under this path. If the path no longer
-/// leads to this program, returns the path of [`running`].
+/// Returns the path of this program's file, for processes that should appear under this path. If an upgrade has
+/// replaced the file, returns the path of [`running`].
 pub(crate) fn listed() -> io::Result<PathBuf> {
     let (path, running) = (std::env::current_exe()?, running()?);
     let id = |path: &Path| {

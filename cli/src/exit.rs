@@ -1,4 +1,4 @@
-//! [`Failure`]: why a command that uses a store fails, and its exit status.
+//! [`Failure`]: the reason why a command fails, and its exit status.
 //!
 //! The statuses are from `sysexits.h` where possible, so that scripts can distinguish them from the statuses of a
 //! command that they run.
@@ -13,9 +13,7 @@ use crate::output::print_error;
 
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Invalid arguments.
     Usage(String),
-    /// No session could be opened.
     Unreachable(String),
     NotAcquired(String),
     Lost(String),
@@ -55,13 +53,12 @@ impl std::error::Error for Failure {}
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        // Report the error of the failed operation, because the user does not know about the multi request that
-        // contains it.
+        // Report the error of the failed operation, because the user does not know about the multi request around it.
         if let Error::MultiFailed { source, .. } = error {
             return Self::from(*source);
         }
         let text = match &error {
-            // Replace the library's text, which names options of the library instead of ours.
+            // The library's text names options of the library instead of ours.
             Error::NoChroot { path, hosts } => {
                 format!("the chroot {path} does not exist on {hosts}: --create-chroot creates it")
             }

@@ -1,5 +1,5 @@
-//! `lockkeeper health`: asks a server whether it is alive or ready. Probes can use it where no other HTTP client is
-//! installed, such as in a container.
+//! `lockkeeper health`: asks a server whether it is alive or ready. Health checks can use this command in a container
+//! that has no other HTTP client.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -23,7 +23,6 @@ pub(crate) struct Health {
     timeout: Duration,
 }
 
-/// Maximum size of an answer, in bytes. A health page has only one line.
 const MAX_ANSWER_BYTES: usize = 16 << 10;
 
 impl Health {
@@ -56,7 +55,7 @@ impl Health {
         );
         stream.write_all(head.as_bytes())?;
         let (mut answer, mut buffer) = (Vec::new(), [0; 4_096]);
-        // The deadline applies to the whole answer, even if the answer arrives in small pieces.
+        // The deadline applies to the whole answer, because the answer may arrive in small pieces.
         while answer.len() < MAX_ANSWER_BYTES {
             let rest = deadline.saturating_duration_since(Instant::now());
             stream.set_read_timeout(Some(rest.max(Duration::from_millis(1))))?;

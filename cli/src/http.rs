@@ -1,7 +1,7 @@
-//! [`HttpServer`]: serves a command's pages (metrics and health, or the dashboard) over HTTP on its own thread.
+//! [`HttpServer`]: serves a command's pages over HTTP on its own thread.
 //!
-//! The tasks that serve the store run on other threads. They share with the [`Background`] thread only locks that are
-//! held briefly, so no HTTP client can delay the store.
+//! The tasks that serve the store run on other threads. They share only briefly held locks with this thread, so no HTTP
+//! client can delay the store.
 
 mod body;
 mod connections;
@@ -25,7 +25,6 @@ pub(crate) use self::connections::{Connection, MAX_CONNECTIONS, allow};
 pub(crate) use self::metrics::{Health, MetricsPages};
 
 pub(crate) trait Pages: Send + Sync + 'static {
-    /// Name of the pages in the log.
     const NAME: &'static str;
 
     fn answer(
@@ -34,36 +33,32 @@ pub(crate) trait Pages: Send + Sync + 'static {
         connection: &Connection,
     ) -> impl Future<Output = Response<Body>> + Send;
 
-    /// Runs concurrently with the requests, for as long as the pages are served.
     fn run(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
 }
 
-/// An open port that is not served yet. Connections wait in the queue of the port.
+/// An open port that is not served yet. Connections wait in the port's queue.
 #[derive(Debug)]
 pub(crate) struct HttpPort {
     address: SocketAddr,
     listener: TcpListener,
 }
 
-/// A server of pages. Dropping it ends its thread.
 #[derive(Debug)]
 pub(crate) struct HttpServer {
     address: SocketAddr,
     thread: Background,
 }
 
-/// A thread with its own runtime. Dropping this ends the thread.
+/// A thread with its own runtime. Dropping this handle ends the thread.
 #[derive(Debug)]
 pub(crate) struct Background {
-    /// Sender whose drop ends the thread.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Background {
-    /// Runs the future that `work` returns on a new thread, until the future completes or the result is dropped.
     pub(crate) fn start<F: Future>(
         name: &str,
         work: impl FnOnce() -> F + Send + 'static,
@@ -89,10 +84,6 @@ impl Background {
 }
 
 impl HttpPort {
-    /// Opens a port without serving it.
-    ///
-    /// # Errors
-    /// Returns a message for the operator, who has set the address with `option`.
     pub(crate) fn open(address: SocketAddr, option: &str) -> Result<Self, String> {
         let told = |error: io::Error| match error.kind() {
             io::ErrorKind::AddrInUse => format!(
@@ -141,7 +132,6 @@ impl Drop for Background {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // An error here is a panic of the thread, which ends the process anyway.
             let _ = thread.join();
         }
     }

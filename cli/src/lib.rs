@@ -1,5 +1,5 @@
-//! The workloads of `lockkeeper bench`, shared with the benchmarks of the repository. This library is not a public
-//! interface. The package exists for its program, `lockkeeper`.
+//! The workloads of `lockkeeper bench`, shared with the benchmarks in `benches/`. This library is not a public
+//! interface.
 
 #[doc(hidden)]
 pub mod bench {

@@ -1,29 +1,24 @@
 //! The per-user store, which commands use if no URL is given.
 //!
-//! A `lockkeeper serve` process in the background serves this store on a Unix socket. The first command that needs the
-//! server starts it, as with gpg-agent and adb. The server exits when it is idle.
+//! The first command that needs the store starts a `lockkeeper serve` process in the background. This server listens on
+//! a Unix socket and exits when it is idle.
 //!
 //! A user must have only one store on a machine, because two stores could grant the same lock to two holders. The
-//! choice of the store must therefore not depend on anything that differs between a login shell and cron, such as
+//! choice of the store must therefore not depend on a variable that differs between a login shell and cron, such as
 //! `$XDG_RUNTIME_DIR`. The store has these parts:
 //!
 //! - The *data folder* identifies the store: `$XDG_STATE_HOME/lockkeeper/MACHINE`, by default below `~/.local/state`.
 //!   The server locks the store in this folder, so at most one server runs. `MACHINE` is derived from the machine's id,
 //!   so machines that share a home directory have separate stores.
-//! - The link `socket` in the data folder leads to the server's socket. The socket is in `$XDG_RUNTIME_DIR` if this
-//!   variable was set when the server was started, and otherwise in the data folder. Clients use only the link, so they
-//!   also find the next server after systemd has removed the runtime folder of a user who logged out.
-//! - The file `start` is locked (`flock`) while a server is being started. The server inherits the lock as its stdin
-//!   and drops the lock when it listens. Two servers therefore never start simultaneously, even if one of the processes
-//!   that take part in a start is killed. Nothing relies on a stored pid.
+//! - The link `socket` in the data folder leads to the server's socket, which may be in `$XDG_RUNTIME_DIR`. Clients use
+//!   only the link, so they also find the next server after systemd has removed the runtime folder at a logout.
+//! - The file `start` is locked (`flock`) while a server is being started. The server inherits the lock as its stdin,
+//!   and drops the lock when it listens. Two servers therefore never start simultaneously, even if a process that takes
+//!   part in a start is killed.
 //!
-//! The data folder and the folder in `$XDG_RUNTIME_DIR` must belong to the user and be closed to other users. Otherwise
-//! we refuse to use them ([`folder`]). A client talks only to a server that runs as the same user.
-//!
-//! Each process may be killed at any moment. If a client is killed, its locks are released immediately, because the
-//! server watches the client's process. If the server is killed, its sessions and tokens are in its log, so the clients
-//! start the next server and continue their sessions ([`connector`]). A server started by an older version keeps
-//! serving newer clients until it ends.
+//! Each process may be killed at any moment. The server watches the processes of its clients and releases the locks of
+//! a killed client immediately. A killed server leaves its sessions and tokens in its log, so the clients start the
+//! next server and continue their sessions ([`connector`]).
 
 mod command;
 mod connector;
@@ -57,13 +52,14 @@ pub(crate) struct LocalStore {
 /// The server at the other end of a connection. While we hold this connection, the server does not exit as idle.
 #[derive(Debug)]
 struct Peer {
-    /// `None` if the system does not report it.
+    /// `None` if the system does not report the pid.
     pid: Option<i32>,
     connection: Option<UnixStream>,
 }
 
 impl Peer {
-    /// Waits at most this long for the server to end. Returns `true` if it has ended or if this cannot be known.
+    /// Waits up to `limit` for the server to end. Returns `true` if the server has ended or if we cannot detect its
+    /// end.
     fn ended_within(&self, limit: Duration) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let Some(connection) = &self.connection else {
@@ -81,7 +77,6 @@ impl Peer {
 }
 
 impl LocalStore {
-    /// Finds this user's store and creates its folder. Starts no server.
     pub(crate) fn find() -> Result<Self, Failure> {
         let folder = Folder::find().map_err(Failure::Unreachable)?;
         Ok(Self {
@@ -89,12 +84,10 @@ impl LocalStore {
         })
     }
 
-    /// Returns the store's URL, which is the same in every environment of this user.
     pub(crate) fn url(&self) -> String {
         format!("lockkeeper+unix://{}", self.folder.link().display())
     }
 
-    /// Connects a client. Starts the server if none runs, and again whenever the client loses its server.
     pub(crate) async fn connect(
         &self,
         options: ConnectOptions,
@@ -107,7 +100,7 @@ impl LocalStore {
         let connector = LocalConnector::new(self.clone());
         let opened = Client::open(Arc::new(connector), self.url(), options).await;
         opened.map_err(|error| match error {
-            // The library's message advises the user to serve the socket, which we have already done.
+            // The library's message advises the user to start a server, which we have already done.
             Error::ConnectFailed {
                 timeout, reason, ..
             } => Failure::Unreachable(format!(
@@ -121,14 +114,14 @@ impl LocalStore {
         })
     }
 
-    /// Starts the server if none runs, waits until it listens, and returns it. Dropping this future does not stop the
+    /// Returns the running server, or starts one and waits until it listens. Dropping this future does not stop the
     /// start.
     async fn started(&self) -> Result<Peer, String> {
         if let Some(peer) = self.peer()? {
             return Ok(peer);
         }
         let (store, (tell, told)) = (self.clone(), tokio::sync::oneshot::channel());
-        // Do not use `spawn_blocking`, because the runtime would wait for the thread at shutdown.
+        // Use a plain thread, because the runtime would wait for a `spawn_blocking` task at shutdown.
         std::thread::Builder::new()
             .name("lockkeeper-start".into())
             .spawn(move || drop(tell.send(store.start())))
@@ -141,7 +134,7 @@ impl LocalStore {
         let start = self.folder.start_lock();
         let is_locked = std::fs::File::open(&start).is_ok_and(|start| start.try_lock().is_err());
         let hint = match is_locked {
-            // Name the file, because a process that is stopped (SIGSTOP) while it holds the lock blocks all other
+            // Name the lock file, because a process that is stopped (SIGSTOP) while it holds the lock blocks all other
             // starts.
             true => format!(
                 "; another process is starting it, which `fuser {}` shows",
@@ -157,22 +150,17 @@ impl LocalStore {
         )
     }
 
-    /// Returns the server that listens at the link, or `None`.
-    ///
-    /// # Errors
-    /// If the server is another user's, or the system refuses the connection.
     fn peer(&self) -> Result<Option<Peer>, String> {
         peer_at(&self.folder.link())
     }
 }
 
-/// Returns the server that listens at this path, without waiting for it to accept.
 fn peer_at(path: &Path) -> Result<Option<Peer>, String> {
     use io::ErrorKind::{ConnectionRefused, NotFound, WouldBlock};
     match connect(path) {
         Ok(stream) => peer(stream, path).map(Some),
         Err(error) if matches!(error.kind(), ConnectionRefused | NotFound) => Ok(None),
-        // The queue of connections is full, so a server listens.
+        // The server's queue of connections is full, so a server listens.
         Err(error) if error.kind() == WouldBlock => Ok(Some(Peer {
             pid: None,
             connection: None,
@@ -191,12 +179,11 @@ fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Checks the user at the other end, because another user's server could grant any lock.
+/// Checks the user who runs the server, because another user's server could grant any lock.
 #[cfg(target_os = "linux")]
 fn peer(stream: UnixStream, path: &Path) -> Result<Peer, String> {
     use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-    // Use nix, because rustix's function cannot return the credentials of a server in another pid namespace, whose pid
-    // is 0 here.
+    // rustix cannot return the credentials of a server in another pid namespace, whose pid is 0 here. nix can.
     let credentials = getsockopt(&stream, PeerCredentials)
         .map_err(|error| format!("{}: {error}", path.display()))?;
     let own = rustix::process::geteuid().as_raw();
@@ -213,7 +200,7 @@ fn peer(stream: UnixStream, path: &Path) -> Result<Peer, String> {
     })
 }
 
-/// Returns the server without a check of its user, because the owner and mode of the folders were checked before.
+/// Does not check the server's user, because the owner and mode of the folders were checked before.
 #[cfg(not(target_os = "linux"))]
 fn peer(stream: UnixStream, _path: &Path) -> Result<Peer, String> {
     Ok(Peer {

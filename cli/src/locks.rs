@@ -78,7 +78,6 @@ pub(crate) const TITLES: [&str; 11] = [
     "LABEL",
 ];
 
-/// Returns the table of locks, with one row per holder.
 fn shown<'a>(locks: impl IntoIterator<Item = &'a LockInfo>, now_ms: i64) -> Table<11> {
     let mut table = Table::new(TITLES);
     for lock in locks {
@@ -92,7 +91,6 @@ fn shown<'a>(locks: impl IntoIterator<Item = &'a LockInfo>, now_ms: i64) -> Tabl
     table
 }
 
-/// Returns the row of a lock and one of its holders. Cells without a known value are empty.
 pub(crate) fn row(lock: &LockInfo, holder: Option<&QueueEntry>, now_ms: i64) -> [String; 11] {
     let cells = holder.map(|holder| cells(holder, now_ms));
     let [token, held, expected, overdue, session, host, pid, label] = cells.unwrap_or_default();
@@ -103,9 +101,8 @@ pub(crate) fn row(lock: &LockInfo, holder: Option<&QueueEntry>, now_ms: i64) -> 
     ]
 }
 
-/// Returns token, hold time, expected and overdue time, session, host, process and label of an entry.
 pub(crate) fn cells(entry: &QueueEntry, now_ms: i64) -> [String; 8] {
-    // Do not clone the metadata as a whole, because its backtrace may be long.
+    // Do not clone the metadata, because its backtrace may be long.
     let metadata = entry.metadata.as_ref();
     let text = |of: fn(&LockMetadata) -> &Option<String>| {
         let text = metadata.and_then(|it| of(it).clone());
@@ -125,8 +122,6 @@ pub(crate) fn cells(entry: &QueueEntry, now_ms: i64) -> [String; 8] {
     ]
 }
 
-/// Returns the hold time of an entry. For a waiter, or if the grant time is unknown, returns the time since the entry
-/// was queued.
 fn held(entry: &QueueEntry, now_ms: i64) -> String {
     let held = entry.held_for(now_ms).map(duration);
     held.unwrap_or_else(|| format!("queued {}", duration(entry.age(now_ms))))
@@ -146,7 +141,7 @@ pub(crate) fn described(entry: &QueueEntry) -> String {
     parts.join(", ")
 }
 
-/// Returns the label of an entry. If it has none, returns its data as a candidate in an election.
+/// Returns the label of an entry, or else its data as a candidate in an election.
 fn label(entry: &QueueEntry) -> Option<&str> {
     let metadata = entry.metadata.as_ref()?;
     metadata.label.as_deref().or_else(|| leader_data(metadata))
@@ -156,5 +151,4 @@ pub(crate) fn leader_data(metadata: &LockMetadata) -> Option<&str> {
     metadata.other.get(LEADER_DATA)?.as_str()
 }
 
-/// Metadata field with the data of a candidate.
 pub(crate) const LEADER_DATA: &str = "data";

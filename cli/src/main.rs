@@ -209,7 +209,6 @@ enum Command {
     },
 }
 
-/// The subcommands under their headings in `--help`.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Use locks", &["run", "elect"]),
     (
@@ -235,7 +234,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ),
 ];
 
-/// Returns the command line with our grouped overview, because clap cannot group subcommands.
+/// Returns the command line with subcommands in groups, which clap does not support.
 fn command_line() -> clap::Command {
     let command = Arguments::command();
     let mut overview = String::new();

@@ -21,7 +21,6 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(&self, command: Command) -> Result<(), Box<dyn Error>> {
         let mut command = command.disable_help_subcommand(true);
-        // Fill in the names and usages of the subcommands.
         command.build();
         if let Some(dir) = &self.dir {
             return Ok(write_all(command, dir)?);
@@ -52,7 +51,7 @@ fn write_all(command: Command, dir: &Path) -> io::Result<()> {
     fs::write(dir.join(file), page(command)?)
 }
 
-/// Renders a page. We write the synopsis ourselves, because clap_mangen leaves out the values of options, and `--`.
+/// Renders a page. The synopsis is our own, because clap_mangen omits the values of options and `--`.
 fn page(mut command: Command) -> io::Result<Vec<u8>> {
     let synopsis = synopsis(&mut command).replace('-', r"\-");
     let (has_subcommands, has_version) =

@@ -32,7 +32,6 @@ pub(crate) fn print_error(error: impl Display) {
     let _ = writeln!(io::stderr(), "lockkeeper: {error}");
 }
 
-/// Returns `true` on a terminal that cannot move the cursor.
 pub(crate) fn has_dumb_terminal() -> bool {
     std::env::var_os("TERM").is_some_and(|it| it == "dumb")
 }

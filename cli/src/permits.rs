@@ -43,8 +43,8 @@ impl Permits {
     }
 }
 
-/// Refuses a number that is smaller than the number of permits in use. The check may miss a permit that is taken at the
-/// same time. This does no harm, because a lower number revokes no permit.
+/// Refuses a number below the number of permits in use. The check may miss a permit that is taken at the same time,
+/// which does no harm because a lower number revokes no permit.
 async fn check_taken(
     client: &Client,
     path: &LockPath,

@@ -95,7 +95,6 @@ impl Revoke {
     }
 }
 
-/// Asks only this holder. Returns its path if the holder was still there.
 pub(crate) async fn ask_entry(
     revoker: &Revoker,
     shown: &QueueEntry,
@@ -103,11 +102,11 @@ pub(crate) async fn ask_entry(
     revoker.request(&RevokeTarget::entry(&shown.path)?).await
 }
 
-/// Deletes only the entries that the user saw, because the lock may have a new holder since the user was asked. Returns
-/// the paths of the entries that were still there.
+/// Deletes only the entries that the user saw, because the lock may have a new holder by now. Returns the paths of the
+/// entries that were still there.
 pub(crate) async fn take(revoker: &Revoker, shown: &[QueueEntry]) -> Result<Vec<ZnodePath>, Error> {
     let mut removed = Vec::new();
-    // Delete from last to first, as `Revoker::force` does. Once the last of them is gone, a waiter may hold the lock.
+    // Delete from last to first. In the other order, each delete would briefly make the next entry a holder.
     for holder in shown.iter().rev() {
         let entry = RevokeTarget::entry(&holder.path)?;
         removed.extend(revoker.force(&entry, FencingEnforced).await?);
@@ -125,7 +124,6 @@ fn can_confirm() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-/// Asks for confirmation on the terminal. Every answer except yes means no.
 fn confirmed(queue: &LockQueue) -> io::Result<bool> {
     let name = escaped(&lock_name(&queue.path));
     let mut out = io::stderr().lock();
@@ -141,7 +139,6 @@ fn confirmed(queue: &LockQueue) -> io::Result<bool> {
     Ok(answer == "y" || answer == "yes")
 }
 
-/// Returns a name for the requester, made of the user's name in the environment and the name of the command.
 pub(crate) fn user(command: &str) -> String {
     let names = ["USER", "LOGNAME"].into_iter();
     let mut names = names.filter_map(|name| std::env::var(name).ok());
@@ -177,7 +174,6 @@ async fn until_gone(client: &Client, entry: &ZnodePath) -> Result<(), Error> {
         let session = client.session().await?;
         match session.watch_exists(entry).await {
             Ok((None, _)) => return Ok(()),
-            // After an event or the end of the watch, check again.
             Ok((Some(_), watcher)) => drop(watcher.await),
             Err(Error::ConnectionLoss) => {}
             Err(error) if error.is_session_end() => {}

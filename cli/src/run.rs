@@ -2,26 +2,25 @@
 //!
 //! There are four processes. Any of them may be killed or stopped at any moment.
 //!
-//! - The *front* is the process that the user has started. It owns the terminal, receives the user's signals, and
-//!   exits with the command's status.
-//! - The *guardian*, a child of the front, is this program again. It owns the session, waits for the lock, renews the
-//!   lease, and releases the lock when no process of the command is left.
-//! - The *reaper*, a child of the guardian, is started when the lock is granted. It is the parent of the command, ends
-//!   it, and knows when all its processes have ended.
-//! - The *launcher*, a child of the reaper, is this program until it becomes the command. It waits until the front
-//!   knows its process group, so that a running command can always be ended by more than one process.
+//! - The *front* is the process that the user has started. It owns the terminal, receives the user's signals, and exits
+//!   with the command's status.
+//! - The *guardian*, a child of the front, owns the session. It waits for the lock, renews the lease, and releases the
+//!   lock when no process of the command is left.
+//! - The *reaper*, a child of the guardian, is the parent of the command. It ends the command, and knows when all
+//!   processes of the command have ended.
+//! - The *launcher*, a child of the reaper, becomes the command. First it waits until the front knows its process
+//!   group, so that more than one process can end a running command.
 //!
 //! Sockets connect the processes. When a process dies, the processes connected to it read the end of the stream.
 //!
 //! - If the front dies, the guardian asks the reaper to end the command and then releases the lock.
-//! - If the guardian dies, or sends nothing while the lease runs out, the reaper ends the command before the last
-//!   reported end of the lease. The lock becomes free only when the session's timeout has passed. For this, the session
-//!   must outlive the guardian (`end_with_process(false)`). Otherwise the next client could hold the lock while the
-//!   command still runs.
-//! - If the reaper dies or does not act, the guardian kills the command. If the guardian fails as well, the front kills
-//!   it. The command's orphans become children of the nearest of these processes that is alive.
-//! - If the front does not answer a grant, the front is stopped, and holding the lock for it would block all waiters.
-//!   The guardian releases the lock, and joins the queue again when the front continues.
+//! - If the guardian dies, or stops renewing the lease, the reaper ends the command before the last reported end of the
+//!   lease. The session must outlive the guardian (`end_with_process(false)`), so that the lock becomes free only when
+//!   the session's timeout has passed. Otherwise the next client could hold the lock while the command still runs.
+//! - If the reaper dies or hangs, the guardian kills the command. If the guardian fails as well, the front kills the
+//!   command.
+//! - If the front does not answer a grant, the front is stopped, and its lock would block all waiters. The guardian
+//!   then releases the lock, and joins the queue again when the front continues.
 
 mod acquire;
 mod channel;
@@ -108,7 +107,6 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Returns the arguments for a candidate, which campaigns again after each loss.
     pub(crate) fn of_election(
         name: String,
         command: Vec<OsString>,
@@ -140,8 +138,7 @@ impl Run {
         self.front_of(GUARDIAN)
     }
 
-    /// Like `front`, but starts the guardian with the hidden subcommand `guardian`, which parses the same arguments as
-    /// the subcommand of this process.
+    /// Runs the front. The guardian parses the same arguments under the hidden subcommand `guardian`.
     pub(crate) fn front_of(self, guardian: &str) -> ExitCode {
         let checked = self.goal().and_then(|_| self.target.explain());
         let checked = checked.and_then(|()| self.target.check());

@@ -1,7 +1,6 @@
 //! `lockkeeper serve`: the server's process, from its options to its exit code.
 //!
-//! It prints one line to stdout once it listens. Everything else is on stderr. Exit codes: 0 drained or configuration
-//! checked, 1 failed, 2 wrong usage or configuration.
+//! The process prints one line to stdout once it listens. Everything else is on stderr.
 
 mod audit;
 mod backups;
@@ -55,7 +54,6 @@ use crate::values::Data;
 
 pub(crate) use self::flags::Flags;
 
-/// Exit code for wrong usage, as in clap.
 const USAGE: u8 = 2;
 
 pub(crate) fn run(given: &ArgMatches) -> ExitCode {
@@ -90,7 +88,7 @@ fn planned(given: &ArgMatches) -> Result<(Config, Plan, FileWatch), String> {
     if plan.watched.is_empty() {
         return Ok((config, plan, files));
     }
-    // Read the options again after the files were first observed. Otherwise a change between the two would go
+    // Read the options again now that the files are watched. Otherwise a change between reading and watching would go
     // unnoticed.
     let (config, plan) = read()?;
     Ok((config, plan, files))
@@ -129,10 +127,10 @@ fn serve(
     }
     drop(writer);
     ended?;
-    // Drop these after the drain, so that metrics and health probes show the drain.
+    // Drop the metrics after the drain, so that scrapes and health probes show the drain.
     drop(life);
     drop(metrics);
-    // Drop the handles of the store in the server tasks, so that the log is closed before we say so.
+    // Drop the handles of the store in the server tasks, so that the log is closed before we report a closed store.
     drop(runtime);
     info!("drained, the store is closed in order");
     Ok(())
@@ -173,7 +171,7 @@ impl Life<'_> {
         output: Option<audit::Output>,
         writer: &mut Option<AuditWriter>,
     ) -> Result<(), Box<dyn Error>> {
-        // Listen before opening the store, which may take long, so that the server can be stopped before it is ready.
+        // Handle signals before opening the store, so that the server can be stopped while a large store opens.
         let mut signals = Signals::listen()?;
         let store = tokio::select! {
             opened = open(self.plan) => opened?,
@@ -212,12 +210,11 @@ impl Life<'_> {
         notify::stopping();
         info!(%reason, "draining, a second signal stops the server immediately");
         let drained = async {
-            // This is the last handle, because the tasks of `lockkeeper admin` have ended.
             if let Some(server) = Arc::into_inner(server) {
                 server.shutdown().await;
             }
-            // Check this after the shutdown. A store that failed during the drain must not be reported as closed in
-            // order.
+            // Check for a failure after the shutdown. A store that failed during the drain must not be reported as
+            // closed in order.
             let failure = tokio::select! {
                 biased;
                 failure = store.failed() => Some(failure),
@@ -255,7 +252,6 @@ impl Life<'_> {
         Ok((server, control))
     }
 
-    /// Reloads as in [`Reloader::reload`], and then watches the files in use.
     fn reload(
         &self,
         server: &Server,
@@ -268,7 +264,6 @@ impl Life<'_> {
         outcome
     }
 
-    /// Serves until there is a reason to stop, and returns this reason. The error is a failure of the store.
     async fn run(
         &self,
         server: &Arc<Server>,
@@ -280,15 +275,15 @@ impl Life<'_> {
     ) -> Result<StopReason, Box<dyn Error>> {
         let mut limit = DrainLimit::default();
         let mut unused = Box::pin(unused(server, self.plan));
-        // Poll this in the loop and do not wait for it here. After a crash, the store opens no session for some time.
-        // The sessions must end with this function, because they would keep the store open.
+        // Open these sessions while the loop already runs, because after a crash the store opens no session for some
+        // time. The sessions must end with this function, because they would keep the store open.
         let starting = async {
             let backups = start_backups(self.plan, store, self.metrics).await;
             let locks = follow_locks(self.plan, dashboard, store, server, self.metrics);
             (backups, locks.await)
         };
         let (mut starting, mut started) = (Box::pin(starting), None);
-        // Reload if a SIGHUP arrived before there was a server, because the files may have been read before the signal.
+        // Reload if a SIGHUP arrived during the start, because the files may have been read before the signal.
         if signals.take_hang_up() {
             let _ = self.reload(server, &mut files, "SIGHUP", None);
         }
@@ -296,7 +291,6 @@ impl Life<'_> {
             tokio::select! {
                 action = signals.next() => match action {
                     Action::End(signal) => break StopReason::Signal(signal),
-                    // The outcome is logged.
                     Action::HangUp => drop(self.reload(server, &mut files, "SIGHUP", None)),
                 },
                 failure = store.failed() => return Err(failure.into()),
@@ -313,7 +307,6 @@ impl Life<'_> {
                 task = control.next() => match task {
                     Task::Reload { by, reply } => {
                         let reloaded = self.reload(server, &mut files, "lockkeeper admin", Some(&by));
-                        // An error means that the client has disconnected.
                         let _ = reply.send(reloaded);
                     }
                     Task::Drain { timeout } => limit.set(timeout.or(self.plan.drain_timeout)),
@@ -335,7 +328,6 @@ impl Life<'_> {
 
 const ADMIN_MODE: u32 = 0o600;
 
-/// A draining server stops at this time even if clients are left. `None` without a limit.
 #[derive(Default)]
 struct DrainLimit(Option<Instant>);
 
@@ -352,7 +344,7 @@ impl DrainLimit {
     }
 }
 
-/// Starts the scheduled backups, if any. A failure is only logged because the locks do not depend on them.
+/// Starts the scheduled backups. A failure is only logged, because the locks do not depend on backups.
 async fn start_backups(plan: &Plan, store: &Store, metrics: Option<&Metrics>) -> Option<Backups> {
     let (Some(backups), Data::Folder(data)) = (&plan.backups, &plan.data) else {
         return None;
@@ -367,8 +359,8 @@ async fn start_backups(plan: &Plan, store: &Store, metrics: Option<&Metrics>) ->
     start.await.map_err(failed).ok()
 }
 
-/// Follows the locks for the metrics and the dashboard. A failure is only logged because the locks do not depend on
-/// it.
+/// Follows the locks for the metrics and the dashboard. A failure is only logged, because the locks do not depend on
+/// either.
 async fn follow_locks(
     plan: &Plan,
     port: Option<HttpPort>,
@@ -390,7 +382,7 @@ async fn follow_locks(
     start.await.map_err(failed).ok()
 }
 
-/// Waits until the server has been unused for `--idle-exit`. Returns the reason.
+/// Waits until the server has been idle for `--idle-exit`, or until its socket file is gone.
 async fn unused(server: &Server, plan: &Plan) -> &'static str {
     let Some(time) = plan.idle_exit else {
         return std::future::pending().await;
@@ -407,7 +399,7 @@ async fn unused(server: &Server, plan: &Plan) -> &'static str {
     }
 }
 
-/// Opens the store on a blocking thread, because a large store takes long and signals must be handled in the meantime.
+/// Opens the store on a blocking thread, so that signals are handled while a large store opens.
 async fn open(plan: &Plan) -> Result<Store, Box<dyn Error>> {
     let Data::Folder(path) = &plan.data else {
         return Ok(Store::memory_with(plan.store.clone()));
@@ -417,8 +409,7 @@ async fn open(plan: &Plan) -> Result<Store, Box<dyn Error>> {
         let (path, options) = (path.clone(), plan.store.clone());
         let store = tokio::task::spawn_blocking(move || Store::file_with(path, options));
         match store.await? {
-            // An exiting process holds the directory for some more milliseconds, and nothing notifies us when it has
-            // ended.
+            // An exiting process holds the directory for some more milliseconds, and nothing notifies us of its end.
             Err(StoreError::StoreInUse { .. }) if until.is_some_and(|it| Instant::now() < it) => {
                 tokio::time::sleep(OPEN_RETRY).await;
             }
@@ -429,9 +420,7 @@ async fn open(plan: &Plan) -> Result<Store, Box<dyn Error>> {
 
 const OPEN_RETRY: Duration = Duration::from_millis(10);
 
-/// Closes the store by dropping its last handle. This writes the log to the disk and marks the log as closed in order.
 async fn close(store: Store) {
-    // An error here is a panic, which ends the process anyway.
     let _ = tokio::task::spawn_blocking(move || drop(store)).await;
 }
 
@@ -452,7 +441,6 @@ fn explained(error: ServerError, plan: &Plan) -> Box<dyn Error> {
     }
 }
 
-/// Reports that the server is ready and its addresses on stdout, in the log and to systemd.
 fn ready(server: &Server, plan: &Plan, metrics: Option<&Metrics>, dashboard: Option<&HttpPort>) {
     let mut line = String::from("lockkeeper ready");
     if let Some(address) = server.local_addr() {
@@ -483,11 +471,11 @@ fn ready(server: &Server, plan: &Plan, metrics: Option<&Metrics>, dashboard: Opt
         "ready"
     );
     line.push('\n');
-    // Print this only after the server listens, because a script or systemd may connect as soon as it reads the line.
+    // Announce only after the server listens, because a script or systemd may connect as soon as it reads the line.
     crate::output::announce(&line);
     notify::ready();
-    // Close stdin, which the server does not read. In the server of a per-user store, stdin is the start lock, so this
-    // releases the lock.
+    // Close stdin, which the server does not read. For a per-user store, stdin is the start lock, so this releases the
+    // lock.
     if let Ok(nothing) = std::fs::File::open("/dev/null") {
         let _ = rustix::stdio::dup2_stdin(nothing);
     }

@@ -21,7 +21,7 @@ use self::settings::{Settings, Sources};
 /// Options of every command that uses a store.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Target {
-    // This field must be the first, because the parsing of each other field removes its value from the matches.
+    // This field must be the first, because each parsed field removes its value from the matches.
     #[command(flatten)]
     sources: Sources,
     /// The store: lockkeeper://HOST:PORT, lockkeeper+unix:///PATH, zookeeper://HOST:PORT,HOST:PORT, with TLS
@@ -120,7 +120,6 @@ impl Target {
         self.open(session_timeout, options).await
     }
 
-    /// Connects to any store for measurements, even to a store that no other process can use.
     pub(crate) async fn connect_to_any(&self) -> Result<Client, Failure> {
         self.open(self.session_timeout, ConnectOptions::new()).await
     }
@@ -153,14 +152,15 @@ impl Target {
         }
     }
 
-    /// Checks the options without connecting. If the per-user store is used, creates its folder.
+    /// Checks the options without connecting. Creates the folder of the per-user store if a command would use this
+    /// store.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         self.check_shared()?;
         self.shown().map(drop)
     }
 
-    /// Refuses a store that only this process can use, because each process would have its own store, and all of them
-    /// would get the same lock.
+    /// Refuses a store in memory, because each process would have its own store, and all processes would get the same
+    /// lock.
     fn check_shared(&self) -> Result<(), Failure> {
         match self.settings()?.url() {
             Some(url) if url::is_memory(url) => Err(Failure::Usage(
@@ -177,8 +177,8 @@ impl Target {
             .is_ok_and(|settings| settings.url().is_none())
     }
 
-    /// Passes the same store to a child process of this program, with another session timeout. Secrets are passed only
-    /// in the environment.
+    /// Passes the same store to a child process of this program, with another session timeout. Passes secrets only in
+    /// the environment.
     pub(crate) fn hand_down(
         &self,
         command: &mut Command,
@@ -198,7 +198,6 @@ impl Target {
         Ok(())
     }
 
-    /// With --verbose, prints the store and the source of each value to stderr. Only the first call prints.
     pub(crate) fn explain(&self) -> Result<(), Failure> {
         static ONCE: Once = Once::new();
         let text = match self.verbose {
@@ -213,12 +212,10 @@ impl Target {
         Ok(())
     }
 
-    /// Returns the store and the source of each value, one per line. Passwords are hidden.
     pub(crate) fn shown(&self) -> Result<String, Failure> {
         let settings = self.settings()?;
         let local = match settings.url() {
-            // Parse the URL first, because an invalid URL may contain a password. The error of the parser does not show
-            // it.
+            // Parse the URL first. An invalid URL may contain a password, which the parser's error does not show.
             Some(url) => url::parse(url).map(|_| None)?,
             None => Some(LocalStore::find()?.url()),
         };

@@ -1,7 +1,7 @@
 //! `lockkeeper top`: a full-screen live view of the locks.
 //!
-//! [`State`] contains all data and performs no I/O, [`mod@draw`] renders it, and this module connects them to the
-//! keyboard, the signals and the store.
+//! [`State`] contains all data and performs no I/O, and [`mod@draw`] renders the state. This module connects both to
+//! the keyboard, the signals and the store.
 
 mod draw;
 mod rows;
@@ -35,8 +35,8 @@ const REDRAW: Duration = Duration::from_secs(1);
 
 const QUEUE: usize = 64;
 
-/// Time to wait for SIGCONT after Ctrl-Z. If no shell can continue this job, the system does not stop it, and we
-/// continue.
+/// Time to wait for SIGCONT after Ctrl-Z. If no shell can continue this job, the system does not stop it, and no
+/// SIGCONT arrives.
 const CONTINUED: Duration = Duration::from_millis(500);
 
 /// The arguments of `top`.
@@ -93,7 +93,6 @@ impl Top {
     }
 }
 
-/// Forwards the keys until the terminal is gone or the receiver is dropped.
 fn read_keys(tell: &Sender<Input>) {
     loop {
         let input = match event::read() {
@@ -116,7 +115,6 @@ struct Shell {
     screen: Screen,
     store: Store,
     began: Instant,
-    /// The task that reads the open queue.
     queue: Option<JoinHandle<()>>,
 }
 
@@ -145,7 +143,6 @@ impl Shell {
                     continue;
                 }
             };
-            // Apply all inputs that are already pending before drawing.
             let mut next = input;
             for _ in 0..QUEUE {
                 let Some(input) = next else { break };
@@ -172,7 +169,6 @@ impl Shell {
         self.screen.draw(|frame| draw(frame, state, look))
     }
 
-    /// Executes an effect. Returns `true` if the command must end.
     async fn act(&mut self, effect: Effect, signals: &mut Signals) -> Result<bool, Failure> {
         match effect {
             Effect::Quit => return Ok(true),
@@ -185,7 +181,7 @@ impl Shell {
             }
             Effect::Close => self.close(),
             Effect::Revoke(revocation) => {
-                // Run this independently of the dialog, because it is unknown whether an interrupted request is
+                // Run the revocation independently of the dialog, because an interrupted request may or may not be
                 // executed.
                 tokio::spawn(self.store.clone().revoke(*revocation));
             }
@@ -216,8 +212,7 @@ impl Shell {
         }
     }
 
-    /// Takes the terminal again after SIGCONT, or stops again if the job was continued in the background. Returns
-    /// `true` if the command must end.
+    /// Takes the terminal again after SIGCONT, or stops again if the job is in the background.
     async fn resume(&mut self, signals: &mut Signals) -> Result<bool, Failure> {
         if self.screen.is_in_foreground() {
             self.screen.take()?;

@@ -13,7 +13,6 @@ const DURATIONS: RangeInclusive<Duration> =
 
 const OUT_OF_RANGE: &str = "a duration is from 1ms to 375d";
 
-/// Parses a duration: `500ms`, `1.5s`, `2m`, `1h30m` or `1d`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     match timeout(text)? {
         Duration::ZERO => Err(OUT_OF_RANGE.into()),
@@ -21,7 +20,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses the timeout of a lock, which is a [`duration`], or zero for a single attempt.
+/// Parses the timeout of a lock. Zero means a single attempt.
 pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(some) if some.is_zero() || DURATIONS.contains(&some) => Ok(some),
@@ -30,7 +29,6 @@ pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses the limit of busy polling, such as `0`, `100us` or `1ms`.
 pub(crate) fn busy_poll(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(limit) if limit <= Duration::from_millis(10) => Ok(limit),
@@ -38,7 +36,6 @@ pub(crate) fn busy_poll(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Formats a duration as a whole number of minutes, seconds or milliseconds, in the largest unit that is exact.
 pub(crate) fn shown(duration: Duration) -> String {
     let ms = duration.as_millis();
     match ms {
@@ -48,7 +45,7 @@ pub(crate) fn shown(duration: Duration) -> String {
     }
 }
 
-/// Parses a number of bytes, optionally with `K`, `M` or `G` (also `KiB`, `MiB`, `GiB`), which are powers of 1,024.
+/// Parses a number of bytes. The units are powers of 1,024.
 pub(crate) fn bytes(text: &str) -> Result<usize, String> {
     let (number, unit) = split(text);
     let factor = match unit {
@@ -125,7 +122,6 @@ impl FromStr for Listen {
     }
 }
 
-/// Parses a file mode of three octal digits, with optional leading zeros.
 pub(crate) fn mode(text: &str) -> Result<u32, String> {
     let is_octal = text.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
     let mode = u32::from_str_radix(text, 8).ok();
@@ -187,7 +183,6 @@ impl FromStr for AuditPlace {
     }
 }
 
-/// The digest of a user and password, in the form `user:base64(sha1(user:password))`.
 #[derive(Clone, Debug)]
 pub(crate) struct Digest(pub(crate) String);
 
@@ -195,7 +190,7 @@ impl FromStr for Digest {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // Do not repeat the text, because a password given by mistake must not end up in a log.
+        // Do not repeat the text, because a password given by mistake must not be logged.
         let wrong = "a digest is user:base64(sha1(user:password)), 28 characters behind the colon: \
                      `lockkeeper digest USER` makes one";
         match text.split_once(':') {
@@ -205,7 +200,6 @@ impl FromStr for Digest {
     }
 }
 
-/// Returns `true` if the text is the base64 form of 20 bytes.
 fn is_sha1(text: &str) -> bool {
     let letter = |c: &u8| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'/');
     let (letters, end) = text.as_bytes().split_at_checked(27).unwrap_or_default();

@@ -48,17 +48,14 @@ pub(crate) struct Warden {
     target: Target,
 }
 
-/// Default log level. It includes this command's own lines, and leaves out lines that repeat a report on stdout.
+/// Default log level, without the library's lines that repeat a report on stdout.
 const LOG: &str = "warn,lockkeeper_warden=info,lockkeeper::warden=off";
 
 const PAUSE: Duration = Duration::from_secs(1);
 
 enum End {
-    /// SIGTERM, SIGINT or SIGHUP.
     Signal,
-    /// The reader of the reports has closed the pipe.
     NoReader,
-    /// The leadership was lost, so another warden may lead.
     Lost,
 }
 
@@ -73,7 +70,6 @@ impl Warden {
         );
         let mut signals = Signals::listen()?;
         let seen = Monitor::default();
-        // The HTTP thread ends when this function returns.
         let _http = self.serve_metrics(&seen)?;
         let client = tokio::select! {
             client = self.target.connect() => client?,
@@ -104,7 +100,7 @@ impl Warden {
                 .await?
             {
                 End::Signal | End::NoReader => {
-                    // We can give up after a short time, because the session expires if the store is unreachable.
+                    // Give up after a short time, because the session expires if the store is unreachable.
                     let released = leadership.release();
                     let _ = tokio::time::timeout(PAUSE, released).await;
                     return Ok(());
@@ -128,8 +124,8 @@ impl Warden {
         Ok(Some(http))
     }
 
-    /// Returns the path of the election. Wardens that only report use another election than wardens that remove,
-    /// because a reporting warden must not keep out a removing one.
+    /// Returns the path of the election. By default, wardens that only report and wardens that remove have separate
+    /// elections, because a reporting warden must not keep out a removing warden.
     fn election(&self) -> Result<LockPath, Failure> {
         if let Some(name) = &self.election {
             return lock_path(name);
@@ -139,7 +135,6 @@ impl Warden {
         Ok(LockPath::new("/lockkeeper/wardens")?.key(&format!("{task} {prefix}")))
     }
 
-    /// Watches while this warden leads.
     async fn act(
         &self,
         client: &Client,
@@ -166,7 +161,6 @@ impl Warden {
         }
     }
 
-    /// Prints reports until their reader has closed the pipe or the locks cannot be watched any more.
     async fn print_all(&self, reports: &mut WardenReports) -> Result<End, Failure> {
         let mut failure = None;
         while let Some(report) = reports.next().await {
@@ -193,7 +187,6 @@ impl Warden {
                 failure = Some(line);
             }
         }
-        // The last report contains the reason for the end.
         let why = failure.unwrap_or_else(|| "the client was closed".into());
         Err(Failure::Other(format!(
             "the locks are not watched any more: {why}"
@@ -201,11 +194,10 @@ impl Warden {
     }
 }
 
-/// Returns `true` if another attempt to lead may succeed.
 fn may_pass(error: &LockError) -> bool {
     use Error::{ConnectFailed, ConnectionLoss, SessionExpired};
-    // After a lost session, the warden is a candidate again in its next session. A deleted entry was deleted by an
-    // operator, and the warden queues again.
+    // After a lost session, the warden campaigns again in a new session. If an operator has deleted the warden's entry,
+    // the warden queues again.
     matches!(
         error,
         LockError::Store(ConnectFailed { .. } | ConnectionLoss | SessionExpired { .. })
@@ -244,7 +236,6 @@ fn shown(report: &WardenReport) -> String {
     }
 }
 
-/// Returns a report as JSON. docs/commands/warden.md documents each field.
 fn object(report: &WardenReport) -> Value {
     let mut object = Map::new();
     match report {

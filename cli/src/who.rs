@@ -59,7 +59,6 @@ fn objects(queue: &LockQueue, now_ms: i64) -> String {
     text
 }
 
-/// Returns an entry of a queue as JSON. Holders have position 0. docs/commands/locks.md documents each field.
 pub(crate) fn object(
     lock: &ZnodePath,
     kind: LockKind,
@@ -85,7 +84,6 @@ pub(crate) fn object(
     object.into()
 }
 
-/// Returns the queue as text, with a table of its entries and then the details that the table does not show.
 pub(crate) fn shown(queue: &LockQueue, now_ms: i64) -> String {
     let name = fitted(&lock_name(&queue.path), MAX_LINE);
     if queue.holders.is_empty() && queue.waiters.is_empty() {
@@ -125,7 +123,6 @@ pub(crate) fn shown(queue: &LockQueue, now_ms: i64) -> String {
     text
 }
 
-/// Returns those details of an entry that the table does not show. The text is empty if there are none.
 fn details(position: usize, entry: &QueueEntry, now_ms: i64) -> String {
     let metadata = entry.metadata.clone().unwrap_or_default();
     let mut lines = Vec::new();
@@ -174,7 +171,6 @@ fn details(position: usize, entry: &QueueEntry, now_ms: i64) -> String {
     text
 }
 
-/// Returns the last request to release the lock, if any.
 fn asked(metadata: &LockMetadata, entry: &QueueEntry, now_ms: i64) -> Option<String> {
     if &entry.data[..] == b"__REVOKE__" {
         return Some("asked to release it, by a client of Curator's".into());

@@ -9,19 +9,17 @@ use crate::exit::Failure;
 
 /// A new znode that contains everything that a run creates.
 ///
-/// If the server supports containers, this znode is a container, like the queues below it. In this case, the server
-/// removes the znode when the sessions have expired, even if this process was killed.
+/// If the server supports containers, this znode and the queues below it are containers. The server then removes them
+/// after the sessions have expired, even if this process was killed.
 pub(super) struct Folder(ZnodePath);
 
-/// Limit of concurrent requests while a folder is removed.
 const AT_ONCE: usize = 256;
 
-/// Number of attempts to remove a folder. Requests that were sent before their session ended may still add znodes to
-/// the folder.
+/// Number of attempts to remove a folder. Requests that were sent before their session ended may still add znodes.
 const ATTEMPTS: usize = 5;
 
 impl Folder {
-    /// Creates a znode whose path is this prefix and a random number. Does not create the parent of the znode.
+    /// Creates a znode at `prefix` plus a random number. The parent must exist.
     pub(super) async fn create(client: &Client, prefix: &str) -> Result<Self, Failure> {
         let prefix: ZnodePath = prefix.parse().map_err(Failure::from)?;
         if prefix.is_root() {
@@ -31,12 +29,12 @@ impl Folder {
         }
         let session = client.session().await?;
         loop {
-            // This is the only source of random numbers in the standard library.
+            // `RandomState` is the only source of random numbers in the standard library.
             let number = RandomState::new().build_hasher().finish() as u32;
             let path: ZnodePath = format!("{prefix}-{number:08x}").parse()?;
             match create(&session, &path).await {
                 Ok(()) => {
-                    // Create a child, because the server does not remove a container that has one.
+                    // The server does not remove a container that has a child.
                     let owner = path.join("owner")?;
                     let text = format!("lockkeeper bench, pid {}", std::process::id());
                     session.create(&owner, text, CreateMode::Ephemeral).await?;
@@ -57,7 +55,7 @@ impl Folder {
         loop {
             let session = client.session().await?;
             match remove_all(&session, &self.0).await {
-                // Try again. After an expiry, the client has a new session.
+                // After an expiry, the client opens a new session.
                 Err(
                     Error::NotEmpty { .. } | Error::ConnectionLoss | Error::SessionExpired { .. },
                 ) if attempt < ATTEMPTS => {
@@ -69,7 +67,6 @@ impl Folder {
     }
 }
 
-/// Creates a container, or a persistent znode if the server has no containers.
 async fn create(session: &Session, path: &ZnodePath) -> Result<(), Error> {
     let created = session.create(path, "", CreateMode::Container).await;
     match created {
@@ -94,7 +91,6 @@ async fn remove_all(session: &Session, top: &ZnodePath) -> Result<(), Error> {
         listed = end;
         for (path, list) in lists {
             let (names, _) = match list.await {
-                // The server may have removed an empty container in the meantime.
                 Err(Error::NoNode { .. }) => continue,
                 list => list?,
             };
@@ -105,8 +101,8 @@ async fn remove_all(session: &Session, top: &ZnodePath) -> Result<(), Error> {
     }
     found.reverse();
     for some in found.chunks(AT_ONCE) {
-        // Send all requests before awaiting the first answer. A session's requests are executed in the order of
-        // sending.
+        // Send a whole chunk before awaiting the first answer. The session executes its requests in the order of
+        // sending, so children are still deleted before their parents.
         let deletes: Vec<_> = some.iter().map(|path| session.delete(path, None)).collect();
         for delete in deletes {
             match delete.await {

@@ -31,7 +31,7 @@ pub(super) struct Heading {
     znode: String,
 }
 
-/// Version and mode of a server, from its four-letter words.
+/// Version and mode of a server, from its answer to the four-letter word `srvr`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Server {
     version: String,
@@ -70,7 +70,6 @@ impl Heading {
         })
     }
 
-    /// Returns the first line of `--json`. docs/commands/bench.md documents each field.
     pub(super) fn object(&self) -> Value {
         let server = self.server.as_ref();
         json!({
@@ -129,14 +128,11 @@ impl fmt::Display for Heading {
     }
 }
 
-/// Time limit for an answer to `srvr`.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 const MAX_ANSWER_BYTES: u64 = 64 << 10;
 
 impl Server {
-    /// Sends the four-letter word `srvr` to the servers of a URL, one after the other. Returns the first valid answer,
-    /// or `None` if no server gives one.
     pub(super) async fn ask(url: &str) -> Option<Self> {
         for address in Address::all(url) {
             let answer = tokio::time::timeout(PATIENCE, address.ask()).await;
@@ -180,7 +176,7 @@ impl Address {
                 let path = rest.split('?').next().unwrap_or_default();
                 vec![Self::Unix(path.into())]
             }
-            // Servers with TLS are not asked, because we have no TLS client for four-letter words.
+            // Servers with TLS are skipped, because we have no TLS client for four-letter words.
             "lockkeeper" | "zookeeper" => {
                 let hosts = rest.split('/').next().unwrap_or_default();
                 hosts

@@ -1,4 +1,4 @@
-//! The process that the workload `expiry` kills. It holds a lock until its stdin ends.
+//! A process that holds a lock until its stdin ends. The workload `expiry` kills this process.
 
 use std::io;
 
@@ -25,7 +25,7 @@ impl Holder {
         let guard = Mutex::new(&client, path)?.lock().await?;
         crate::output::print(&format!("{}\n", guard.fencing_token()))?;
         let (tell, told) = tokio::sync::oneshot::channel();
-        // Do not use `spawn_blocking`, because the runtime would wait for this thread at shutdown.
+        // Use a plain thread, because the runtime would wait for a `spawn_blocking` task at shutdown.
         std::thread::spawn(move || {
             let _ = io::copy(&mut io::stdin(), &mut io::sink());
             let _ = tell.send(());

@@ -1,4 +1,4 @@
-//! Time from the death of a holder's process to the next grant. Shared with the benchmarks in `benches/`.
+//! Measures the time from the death of a holder's process to the next grant.
 
 use std::time::{Duration, Instant};
 
@@ -7,14 +7,14 @@ use tokio::task::JoinSet;
 
 use super::lock::Place;
 
-/// Waits for a lock that another process holds, kills that process, and returns the time from the kill to the grant.
 pub async fn kill_to_grant(
     mutex: &Mutex,
     place: &Place,
     kill: impl FnOnce(),
 ) -> Result<Duration, LockError> {
     let waiting = mutex.clone();
-    // The set aborts the waiter on return. Otherwise the waiter would continue and create the lock's znodes again.
+    // Dropping this `JoinSet` aborts the waiter. Otherwise the waiter would continue and create the lock's znodes
+    // again.
     let mut waiter = JoinSet::new();
     waiter.spawn(async move {
         let guard = waiting.lock().await?;

@@ -1,5 +1,4 @@
-//! [`Lock`]: the interface of every measured lock, and its implementation by Lockkeeper's recipes. Shared with the
-//! benchmarks in `benches/`.
+//! [`Lock`]: the interface of every measured lock, and its implementation by Lockkeeper's recipes.
 
 use std::future::Future;
 use std::time::Duration;
@@ -15,10 +14,9 @@ pub trait Lock: Clone + Send + Sync + 'static {
 
     fn unlock(guard: Self::Guard) -> impl Future<Output = Result<(), LockError>> + Send;
 
-    /// Returns a number that grows in the order of arrival, or `None` if the measured system has no such number.
+    /// Returns the grant's token. Tokens grow in the order of arrival. `None` if the measured system has no tokens.
     fn token(guard: &Self::Guard) -> Option<i64>;
 
-    /// Returns the part of [`WHOLE`] that this handle acquires.
     fn share(&self) -> u32 {
         WHOLE
     }
@@ -45,7 +43,6 @@ impl<S: Subject> Lock for Ours<S> {
     async fn unlock(guard: S::Held) -> Result<(), LockError> {
         let session = guard.session().id();
         guard.release().await.map_err(|error| match error {
-            // The session has ended. Report this with the same error as the requests of waiters do.
             LockError::Lost(LostReason::SessionExpired | LostReason::LeaseExpired) => {
                 Error::SessionExpired { session }.into()
             }
@@ -69,7 +66,6 @@ impl<S: Subject> Lock for Ours<S> {
     }
 }
 
-/// Observes how many contenders are in a queue.
 #[derive(Clone)]
 pub struct Place {
     observer: Session,
@@ -96,21 +92,20 @@ impl Place {
         Ok(())
     }
 
-    /// Waits until this many contenders, including the holder, are queued.
     pub async fn queued(&self, queue: &ZnodePath, queued: usize) -> Result<(), Error> {
         loop {
             match self.observer.get_all_children_number(queue).await {
                 Ok(count) if count >= queued => return Ok(()),
                 Ok(_) => tokio::time::sleep(Duration::from_millis(1)).await,
-                // ZooKeeper before 3.6 cannot count the children, so the pause must be sufficient.
+                // ZooKeeper before 3.6 cannot count the children. The pause of the caller must be sufficient.
                 Err(Error::Unimplemented { .. }) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Waits until one more contender is queued and waits for its turn. The contender must have sent its request before
-    /// this call.
+    /// Gives one more contender the time to find its predecessor. The contender must have sent its request before this
+    /// call.
     pub async fn settled_again(&self) {
         self.pause_if_remote(REMOTE_PAUSE).await;
     }

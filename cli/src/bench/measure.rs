@@ -1,4 +1,4 @@
-//! [`Run`]: the sessions of a run, and how they execute the workloads.
+//! [`Run`]: the sessions of a benchmark run, which execute the workloads.
 
 use std::future::Future;
 use std::io;
@@ -29,10 +29,9 @@ const PERMITS: u32 = 3;
 /// In the read-write lock workload, one of this many clients writes, and the others read.
 const WRITER: usize = 8;
 
-/// Session timeout of the process that is killed. The server may enforce a longer timeout.
+/// Session timeout of the process that is killed. The server may negotiate a longer timeout.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The clients of a run, each with its own session.
 pub(super) struct Run<'a> {
     bench: &'a Bench,
     keeper: &'a Client,
@@ -72,14 +71,14 @@ impl<'a> Run<'a> {
         self.keeper
     }
 
-    /// Closes the clients' sessions. After this, the clients create nothing any more, because the store has executed
-    /// all their requests before the close.
+    /// Closes the clients' sessions. Afterwards no client creates znodes, because the store executes all requests of a
+    /// session before its close.
     pub(super) async fn end(self) {
         let mut closing = JoinSet::new();
         for client in self.clients {
             closing.spawn(async move { client.close().await });
         }
-        // A session that cannot be closed expires. In this case, the clean-up reports that the store is unreachable.
+        // Ignore a failed close, because the session then expires.
         while closing.join_next().await.is_some() {}
     }
 
@@ -90,7 +89,6 @@ impl<'a> Run<'a> {
         Ok(requests(Duration::from_millis(200), round_trip).await?)
     }
 
-    /// Measures all workloads. Stops at the first failed request or check.
     pub(super) async fn all(&self, folder: &LockPath, report: &mut Report) -> Result<(), Failure> {
         for workload in self.bench.workloads() {
             if let Some(why) = self.impossible(workload) {
@@ -119,7 +117,6 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Returns the reason why this run cannot measure a workload, or `None` if it can.
     fn impossible(&self, workload: Workload) -> Option<&'static str> {
         match workload {
             Workload::HandOver if self.clients.len() == 1 => Some("a hand-over needs two clients"),
@@ -210,8 +207,8 @@ impl<'a> Run<'a> {
     }
 
     async fn contended<L: Lock>(&self, workload: Workload, locks: Vec<L>) -> Result<Row, Failure> {
-        // The holder yields while it holds the lock. If another client was granted the lock at the same time, that
-        // client then runs and we notice it.
+        // Yield while holding the lock, so that a client that was wrongly granted the same lock runs and the check
+        // notices it.
         let hold = tokio::task::yield_now;
         contended(&locks, self.bench.warm_up, hold).await?;
         let measured = contended(&locks, self.bench.seconds, hold).await?;
@@ -263,7 +260,6 @@ impl<'a> Run<'a> {
         while times.count() == 0 || start.elapsed() < self.bench.seconds {
             let mut holder = self.holder(path).await?;
             let killed = kill_to_grant(&mutex, &self.place, || {
-                // Ignore an error, because `kill_on_drop` kills the process later.
                 let _ = holder.start_kill();
             });
             times.push(killed.await?);
@@ -312,14 +308,13 @@ where
         let asked = Instant::now();
         request().await?;
         times.push(asked.elapsed());
-        // The embedded store answers without ever waiting. Without this call, we would never notice a signal or the
-        // time limit.
+        // The embedded store answers without waiting. Without this call, the loop would never yield, and we would
+        // notice neither a signal nor the time limit.
         tokio::task::consume_budget().await;
     }
     Ok(times)
 }
 
-/// Fails if two clients held the lock at the same time or if the tokens did not grow.
 fn check(row: &Row) -> Result<(), Failure> {
     match row.violations {
         None | Some((0, 0)) => Ok(()),

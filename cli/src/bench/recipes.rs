@@ -1,4 +1,4 @@
-//! A common interface of the recipes. Shared with the benchmarks in `benches/`.
+//! A common interface of the recipes.
 
 use std::future::Future;
 
@@ -21,12 +21,10 @@ pub trait Subject: Clone + Send + Sync + 'static {
 
     fn new(client: &Client, path: LockPath) -> Self;
 
-    /// Returns the paths of the queues in which contenders wait.
     fn queues(&self) -> Vec<&ZnodePath>;
 
     fn take(&self, side: Side) -> impl Future<Output = Result<Self::Held, LockError>> + Send;
 
-    /// Returns the part of [`WHOLE`] that an acquire in this mode takes.
     fn share(_side: Side) -> u32 {
         WHOLE
     }
@@ -35,7 +33,6 @@ pub trait Subject: Clone + Send + Sync + 'static {
 /// The share of a whole lock. A client that holds this share excludes all others.
 pub const WHOLE: u32 = 1 << 20;
 
-/// Returns the fencing token of a grant. Tokens grow in the order of arrival.
 pub fn token(held: &impl LockGuard) -> i64 {
     held.fencing_token().as_i64()
 }
@@ -82,7 +79,6 @@ impl Subject for RwLock {
     }
 }
 
-/// A semaphore with `COUNT` permits. Each acquire takes one permit.
 #[derive(Clone)]
 pub struct Permits<const COUNT: u32>(Semaphore);
 

@@ -23,8 +23,8 @@ pub(super) struct Row {
 
 pub(super) struct Report {
     is_json: bool,
-    /// The report divides times by this round trip, in microseconds. It was measured by the workload `round-trip`, or
-    /// else for the heading.
+    /// Round trip in microseconds, by which the report divides times. The workload `round-trip` replaces the value that
+    /// was measured for the heading.
     round_trip_us: f64,
 }
 
@@ -75,7 +75,6 @@ impl Report {
     }
 }
 
-/// Formats a line. The first two cells are left-aligned, and the others are right-aligned.
 fn line(cells: [&str; 10]) -> String {
     let [
         workload,
@@ -130,7 +129,6 @@ fn shown(row: &Row, round_trip_us: f64) -> String {
     ])
 }
 
-/// Returns a row as JSON. docs/commands/bench.md documents each field.
 fn object(row: &Row, round_trip_us: f64) -> Value {
     let mut object = json!({
         "event": "measured",
@@ -155,7 +153,6 @@ fn object(row: &Row, round_trip_us: f64) -> Value {
     object
 }
 
-/// Formats a time with three digits and a suitable unit.
 pub(super) fn us(us: f64) -> String {
     match us {
         _ if us.is_nan() => "-".into(),
@@ -165,8 +162,6 @@ pub(super) fn us(us: f64) -> String {
     }
 }
 
-/// Formats a rate. A rate of 100 or more is a whole number with commas between thousands. A lower rate has three
-/// digits.
 fn per_s(rate: f64) -> String {
     if rate < 100.0 {
         return digits(rate);
@@ -255,7 +250,6 @@ mod tests {
             ("ROUND TRIPS", " 2.0"),
         ] {
             match title {
-                // Several columns end with this text.
                 "MAX" => assert!(shown.matches(cell).count() == 3, "{shown}"),
                 _ => assert_eq!(end(&titles, title), end(&shown, cell), "{titles}\n{shown}"),
             }

@@ -1,20 +1,18 @@
-//! [`Times`]: a distribution of durations. Shared with the benchmarks in `benches/`.
+//! [`Times`]: a distribution of durations.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-/// A distribution of durations, with three significant digits. Its memory does not grow with the number of durations.
+/// A histogram with three significant digits. Its memory does not grow with the number of durations.
 pub struct Times(Histogram<u32>);
 
-/// The reported percentiles and their field names.
 pub const PERCENTILES: [(&str, f64); 4] =
     [("p50", 0.5), ("p99", 0.99), ("p999", 0.999), ("max", 1.0)];
 
 impl Default for Times {
     fn default() -> Self {
-        // The histogram resizes itself for the longest duration.
         Self(Histogram::new(3).expect("three digits are possible"))
     }
 }
@@ -33,7 +31,7 @@ impl Times {
         usize::try_from(self.0.len()).unwrap_or(usize::MAX)
     }
 
-    /// Returns this quantile in microseconds, or NaN if there are no durations.
+    /// Returns a quantile in microseconds, or NaN if there are no durations.
     pub fn us(&self, part: f64) -> f64 {
         match self.0.is_empty() {
             true => f64::NAN,
@@ -41,7 +39,6 @@ impl Times {
         }
     }
 
-    /// Returns the median in microseconds.
     pub fn p50_us(&self) -> f64 {
         self.us(0.5)
     }

@@ -1,4 +1,4 @@
-//! The workloads. Every measured system runs the same code. Shared with the benchmarks in `benches/`.
+//! The workloads. Every measured system runs the same code.
 //!
 //! The first failed request ends a workload, so that no client waits for a client that has given up.
 
@@ -15,7 +15,6 @@ use super::lock::Lock;
 use super::recipes::WHOLE;
 use super::times::Times;
 
-/// Locks and unlocks a free lock. Returns the times of the acquires and of the releases.
 pub async fn uncontended<L: Lock>(lock: &L, time: Duration) -> Result<(Times, Times), LockError> {
     let (mut acquires, mut releases) = (Times::default(), Times::default());
     let start = Instant::now();
@@ -26,20 +25,19 @@ pub async fn uncontended<L: Lock>(lock: &L, time: Duration) -> Result<(Times, Ti
         L::unlock(guard).await?;
         acquires.push(granted - asked);
         releases.push(granted.elapsed());
-        // Let other tasks run, because a store may answer without ever waiting.
         tokio::task::consume_budget().await;
     }
     Ok((acquires, releases))
 }
 
-/// Checks that holders exclude each other and that tokens grow.
+/// The check that holders exclude each other and that tokens grow.
 #[derive(Default)]
 struct Arena {
     stop: AtomicBool,
     /// Sum of the shares of all current holders, in units of 1 / [`WHOLE`].
     taken: AtomicU32,
     last_holder: AtomicUsize,
-    /// The highest token of all holders so far, and the highest token of holders of the whole lock.
+    /// Highest token so far. `last_whole` is the token of the last holder of the whole lock.
     last_token: AtomicI64,
     last_whole: AtomicI64,
     handovers: AtomicUsize,
@@ -50,9 +48,10 @@ struct Arena {
 // Relaxed ordering is sufficient, because each check concerns only one variable. A stronger ordering would distort the
 // measured times.
 impl Arena {
-    /// Counts a violation if the sum of the holders' shares exceeds the whole, or if the tokens do not grow. The token
-    /// of a whole lock must exceed all earlier tokens. The token of a share must exceed all earlier tokens of whole
-    /// locks.
+    /// Counts violations of exclusion and of order.
+    ///
+    /// The token of a whole lock must exceed all earlier tokens. The token of a share must exceed only the last token
+    /// of a whole lock, because clients that share the lock run concurrently.
     fn enter(&self, client: usize, share: u32, token: Option<i64>) {
         if self.taken.fetch_add(share, Relaxed) + share > WHOLE {
             self.exclusion_violations.fetch_add(1, Relaxed);
@@ -83,19 +82,20 @@ impl Arena {
 
 pub struct Contended {
     pub elapsed: Duration,
-    /// Number of grants to another client than the preceding grant.
+    /// Number of grants whose client differs from the client of the preceding grant.
     pub handovers: usize,
     pub grants: Vec<usize>,
-    /// Times from each call to its grant. The first call of each client is left out, because it precedes the start of
-    /// the clock.
+    /// Times from each call to its grant, without the first call of each client, because it precedes the start of the
+    /// clock.
     pub waits: Times,
     pub exclusion_violations: usize,
-    /// Number of tokens that did not grow. `None` if the system has no tokens.
     pub order_violations: Option<usize>,
 }
 
-/// Lets each client lock and unlock the same lock again and again. Before the clock starts, the first handle holds the
-/// whole lock until all clients are queued. `hold` runs between a grant and its release.
+/// Makes each client lock and unlock the same lock again and again. `hold` runs between a grant and its release.
+///
+/// Before the clock starts, the first handle holds the whole lock until all clients are queued. Otherwise the first
+/// client would find the lock free again and again.
 pub async fn contended<L: Lock, H: Future<Output = ()> + Send>(
     locks: &[L],
     time: Duration,
@@ -103,7 +103,6 @@ pub async fn contended<L: Lock, H: Future<Output = ()> + Send>(
 ) -> Result<Contended, LockError> {
     let arena = Arc::new(Arena::default());
     let asked = Arc::new(AtomicUsize::new(0));
-    // Hold the lock until all clients are queued. Otherwise the first client would find the lock free again and again.
     let mut first = Vec::new();
     for _ in 0..WHOLE / locks[0].share() {
         first.push(locks[0].lock().await?);
@@ -162,11 +161,9 @@ pub async fn contended<L: Lock, H: Future<Output = ()> + Send>(
     })
 }
 
-/// Number of tasks that lock and unlock keys concurrently.
 const IN_FLIGHT: usize = 256;
 
-/// Locks and unlocks the keys in turn, for this time, or each key once if `time` is `None`. Returns the times of the
-/// acquires, and the elapsed time.
+/// Locks and unlocks the keys in turn, for this time, or each key once if `time` is `None`.
 pub async fn many_keys<L: Lock>(
     locks: Arc<[L]>,
     time: Option<Duration>,
@@ -174,7 +171,7 @@ pub async fn many_keys<L: Lock>(
     let next = Arc::new(AtomicUsize::new(0));
     let start = Instant::now();
     let mut tasks = Clients::default();
-    // Start no more tasks than there are keys, so that no task waits for another.
+    // Start no more tasks than there are keys, so that no task waits for another task.
     for _ in 0..IN_FLIGHT.min(locks.len()) {
         let (locks, next) = (locks.clone(), next.clone());
         tasks.spawn(async move {
@@ -202,7 +199,6 @@ pub async fn many_keys<L: Lock>(
     Ok((acquires, start.elapsed()))
 }
 
-/// The tasks of a workload. The first failure of a task is the result, and dropping this ends the other tasks.
 pub struct Clients<T> {
     tasks: JoinSet<Result<T, LockError>>,
     ended: Vec<T>,
@@ -220,7 +216,7 @@ impl<T: Send + 'static> Clients<T> {
         self.tasks.spawn(client);
     }
 
-    /// Runs `work` concurrently with the clients. If a client fails first, returns its failure.
+    /// Runs `work` concurrently with the clients, and fails as soon as a client fails.
     pub async fn beside<R>(
         &mut self,
         work: impl Future<Output = Result<R, LockError>>,
@@ -250,7 +246,6 @@ impl<T: Send + 'static> Clients<T> {
     }
 }
 
-/// Waits until this many clients have sent their request.
 pub async fn all_asked(asked: &AtomicUsize, count: usize) {
     while asked.load(Relaxed) < count {
         tokio::task::yield_now().await;
@@ -281,7 +276,6 @@ mod tests {
     struct Broken {
         share: u32,
         tokens: Arc<dyn Fn() -> Option<i64> + Send + Sync>,
-        /// Number of acquires before the lock fails.
         lasts: Arc<AtomicUsize>,
     }
 

@@ -1,4 +1,4 @@
-//! [`Access`]: decides which requests are answered. Does no I/O.
+//! [`Access`]: the check whether the dashboard may answer a request. Does no I/O.
 //!
 //! Any web page can make the user's browser send requests to the dashboard. We refuse requests from other sites, which
 //! we recognize by the headers that browsers add. An attacker can also make a foreign name resolve to this machine (DNS
@@ -13,7 +13,6 @@ use hyper::http::uri::Authority;
 
 use crate::http::token::Token;
 
-/// The site that a request is from, as stated by the browser.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 #[derive(Clone, Debug, Default)]
@@ -22,7 +21,6 @@ pub(crate) struct Access {
     /// True if reading also needs the token, because other machines can reach the address.
     pub(crate) is_private: bool,
     pub(crate) allows_revoke: bool,
-    /// Names under which browsers reach the dashboard, in addition to addresses and `localhost`.
     pub(crate) hosts: Vec<String>,
 }
 
@@ -37,7 +35,6 @@ pub(super) enum Aim {
 pub(super) type Refusal = (StatusCode, &'static str);
 
 impl Access {
-    /// Checks that a request is addressed to this dashboard.
     pub(super) fn check_host(&self, head: &Parts) -> Result<(), Refusal> {
         self.host(head).map(drop).ok_or((
             StatusCode::MISDIRECTED_REQUEST,
@@ -45,9 +42,8 @@ impl Access {
         ))
     }
 
-    /// Checks that a request is from the dashboard's own page and that its sender is authorized.
     pub(super) fn check(&self, head: &Parts, aim: Aim) -> Result<(), Refusal> {
-        // Allow this from any site, because other sites may link to the page.
+        // Any site may link to the page.
         if aim == Aim::Page {
             return Ok(());
         }
@@ -74,7 +70,6 @@ impl Access {
         }
     }
 
-    /// Returns the `Host` of a request if it belongs to the dashboard.
     fn host<'a>(&self, head: &'a Parts) -> Option<&'a str> {
         let host = only(&head.headers, &HOST)??;
         let is_own = |authority: &Authority| {
@@ -92,7 +87,7 @@ impl Access {
     }
 
     fn is_proved(&self, headers: &HeaderMap) -> bool {
-        // Do not accept passwords, because a browser would add them to requests from other sites.
+        // Accept no passwords, because a browser would add them to requests from other sites.
         self.token
             .as_ref()
             .is_some_and(|token| token.is_bearer(headers))
@@ -119,8 +114,7 @@ fn is_same_site(headers: &HeaderMap, host: &str) -> bool {
     site && origin
 }
 
-/// Returns the value of a header, or `Some(None)` if the header is missing. Returns `None` if the header occurs more
-/// than once or is not text.
+/// Returns `Some(None)` if the header is missing, and `None` if the header occurs more than once or is not text.
 fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<Option<&'a str>> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {

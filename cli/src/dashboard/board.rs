@@ -1,8 +1,7 @@
-//! [`Board`]: everything that the dashboard knows about a store. A [`Window`] is the part that one viewer sees. Does no
-//! I/O.
+//! [`Board`]: everything that the dashboard knows about a store. Does no I/O.
 //!
-//! Each sort order is a search tree, so a change costs O(log n). The cost of a window grows with the number of locks
-//! that it skips and shows. With a filter, we also search the text of every lock.
+//! Each sort order is a search tree, so a change costs O(log n). The cost of a [`Window`] grows with the number of
+//! locks that it skips and shows. A filter searches the text of every lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,41 +17,33 @@ use crate::locks::{LEADER_DATA, json, leader_data};
 
 pub(super) const MAX_ROWS: usize = 200;
 
-/// Maximum number of holders in the row of a lock.
 const MAX_HOLDERS: usize = 3;
 
-/// Limit, in bytes, of each text that a client has written.
 const MAX_TEXT: usize = 1 << 10;
 
 /// Limit, in bytes, of the searchable text of a lock. A semaphore can have many holders, each with its own text.
 const MAX_SEARCHED: usize = 4 << 10;
 
-/// Approximate size of a lock without its texts, in bytes.
 const LOCK_BYTES: usize = 1 << 10;
 
-/// The part of the locks that a viewer has requested.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Cursor {
     pub(super) sort: Sort,
     pub(super) reverse: bool,
-    /// Text that a lock must contain, in lower case.
     pub(super) filter: String,
     pub(super) offset: usize,
     pub(super) limit: usize,
 }
 
-/// A lock, with those details of its holders that the list shows.
 #[derive(Debug)]
 pub(super) struct Row {
     lock: LockInfo,
     holder_count: usize,
-    /// The text that filters search, in lower case.
     searched: String,
     ranks: [i64; Sort::ALL.len()],
     bytes: usize,
 }
 
-/// A part of the list of locks, with totals of all locks.
 #[derive(Debug)]
 pub(super) struct Window {
     locks: usize,
@@ -65,18 +56,16 @@ pub(super) struct Window {
     is_complete: bool,
 }
 
-/// Totals of all locks that fit into the board.
+/// Totals of the locks that fit into the board.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Figures {
     pub(super) held: usize,
     pub(super) waiters: usize,
-    /// Number of hand-overs since the board was created.
     pub(super) hand_overs: u64,
     /// Time since the oldest known grant, in milliseconds, or 0 if there is none.
     pub(super) oldest_hold_ms: u64,
 }
 
-/// State of the connection to the store, with the names that the web interface uses.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct StoreState {
     pub(super) state: &'static str,
@@ -86,21 +75,16 @@ pub(super) struct StoreState {
 #[derive(Debug)]
 pub(super) struct Board {
     locks: BTreeMap<ZnodePath, Arc<Row>>,
-    /// The locks in each sort order, indexed like [`Sort::ALL`].
     orders: [BTreeSet<(i64, ZnodePath)>; Sort::ALL.len()],
-    /// Number of held locks, and number of all waiters.
     held: usize,
     waiters: usize,
-    /// Estimated memory of all locks and its limit, in bytes.
+    /// Estimated memory of all locks, in bytes.
     bytes: usize,
     max_bytes: usize,
-    /// False once a lock did not fit into `max_bytes`.
     is_complete: bool,
-    /// True once all locks have been read.
     was_read: bool,
     pub(super) handovers: Handovers,
     store: StoreState,
-    /// Time of the store's last answer.
     heard: Instant,
 }
 
@@ -203,12 +187,11 @@ impl Board {
         self.locks.insert(path, Arc::new(row));
     }
 
-    /// Returns the lock at this path. Each change of a lock creates a new `Arc`.
     pub(super) fn lock(&self, path: &ZnodePath) -> Option<&Arc<Row>> {
         self.locks.get(path)
     }
 
-    /// Returns the state of the connection. A store that has been silent for too long is reported as suspended.
+    /// Returns the state of the connection. A store that has been silent for too long counts as suspended.
     pub(super) fn store(&self, now: Instant) -> StoreState {
         let silent = now.saturating_duration_since(self.heard);
         match self.store.state {
@@ -220,7 +203,7 @@ impl Board {
         }
     }
 
-    /// Returns the window at a cursor. If the offset is behind the last row, returns the last window.
+    /// Returns the rows at a cursor. If the offset is behind the last row, returns the last rows.
     pub(super) fn window(&self, cursor: &Cursor, now_ms: i64) -> Window {
         let limit = cursor.limit.min(MAX_ROWS);
         let order = &self.orders[cursor.sort.index()];
@@ -271,7 +254,6 @@ impl Board {
         }
     }
 
-    /// Returns the totals, or `None` if the locks have not been read yet.
     pub(super) fn figures(&self, now_ms: i64) -> Option<Figures> {
         if !self.was_read {
             return None;
@@ -288,8 +270,8 @@ impl Board {
         })
     }
 
-    /// Returns the number of locks with an overdue holder. In this order, a lock's rank is the time when its holder
-    /// becomes overdue.
+    /// Counts the locks with an overdue holder. The rank in this sort order is the time at which the holder becomes
+    /// overdue.
     fn overdue(&self, now_ms: i64) -> usize {
         let end = (now_ms.saturating_add(1), ZnodePath::root());
         self.orders[Sort::Overdue.index()].range(..end).count()
@@ -351,8 +333,6 @@ impl Row {
     }
 }
 
-/// Truncates the texts of an entry, which clients wrote. The backtrace is cut to `backtrace` bytes, and every other
-/// text to [`MAX_TEXT`] bytes.
 pub(super) fn shorten(metadata: &mut LockMetadata, backtrace: usize) {
     let data = metadata.other.remove(LEADER_DATA);
     metadata.other.clear();
@@ -430,5 +410,4 @@ impl PartialEq for Window {
     }
 }
 
-/// Minimum interval between two windows sent to the same viewer.
 pub(super) const PACE: Duration = Duration::from_millis(250);

@@ -10,7 +10,7 @@ pub(super) const SECONDS: usize = 600;
 pub(super) struct Handovers {
     /// Number of hand-overs in each complete second, oldest first.
     counts: VecDeque<u32>,
-    /// The current second, as seconds since the Unix epoch, and the number of hand-overs in it so far.
+    /// The current second since the Unix epoch. `count` is the number of hand-overs in this second so far.
     second: i64,
     count: u32,
     total: u64,
@@ -37,7 +37,7 @@ impl Handovers {
         self.total
     }
 
-    /// Completes all seconds before this time. If the clock was set back, continues to count at the new time.
+    /// Completes all seconds before this time. If the clock was set back, counting continues at the new time.
     pub(super) fn advance(&mut self, now_ms: i64) {
         let second = now_ms.div_euclid(1_000);
         let passed = usize::try_from(second.saturating_sub(self.second)).unwrap_or(0);
@@ -48,8 +48,8 @@ impl Handovers {
         self.second = second;
     }
 
-    /// Returns the end of the last complete second, and the counts of the seconds since `known`. Returns all counts if
-    /// `known` is `None`, and returns `None` if no second has been completed since `known`.
+    /// Returns the end of the last complete second, and the counts of all seconds since `known`. Without `known`,
+    /// returns all counts. Returns `None` if no second has been completed since `known`.
     pub(super) fn since(&self, known: Option<i64>) -> Option<(i64, Vec<u32>)> {
         let missing = match known {
             None => SECONDS,
@@ -63,9 +63,7 @@ impl Handovers {
     }
 }
 
-/// Returns how often a lock has passed from one holder to the next between two readings.
 pub(super) fn passed(from: &[QueueEntry], to: &[QueueEntry]) -> usize {
-    // This is the fast path for a mutex, which is by far the most frequent case.
     if let ([from], [to]) = (from, to) {
         return usize::from(from.fencing_token != to.fencing_token);
     }

@@ -1,5 +1,4 @@
-//! [`LockMetrics`]: totals of all locks that a server follows. No metric has a label per lock. docs/server-reference.md
-//! lists the metrics.
+//! [`LockMetrics`]: totals of all locks that a server follows. No metric has a label per lock.
 //!
 //! A scrape reads the totals of the board and sends no request to the store.
 
@@ -13,7 +12,8 @@ use super::board::Figures;
 use super::shared::Shared;
 
 pub(super) struct LockMetrics {
-    /// A weak reference, because a drain ends the client that follows the locks before it ends the server.
+    /// A weak reference, so that the registry does not keep the client that follows the locks alive. A drain waits for
+    /// the end of this client's session.
     shared: Weak<Shared>,
     held: IntGauge,
     waiters: IntGauge,

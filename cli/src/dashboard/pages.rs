@@ -1,4 +1,4 @@
-//! [`DashboardPages`]: the page and its HTTP interface. docs/commands/dashboard.md documents each path.
+//! [`DashboardPages`]: the page and its HTTP interface.
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ const SVG: &str = "image/svg+xml";
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 
-/// Headers of every answer. Because of them, a browser never interprets text that a client has written as a page, a
-/// script or a style.
+/// Headers of every answer. They keep a browser from interpreting text that a client has written as a page, a script or
+/// a style.
 const HEADERS: [(HeaderName, &str); 7] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -45,7 +45,6 @@ const HEADERS: [(HeaderName, &str); 7] = [
     ),
 ];
 
-/// Header that asks nginx not to buffer an answer.
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 pub(crate) struct DashboardPages {

@@ -19,7 +19,6 @@ pub(super) struct QueueCursor {
     pub(super) limit: usize,
 }
 
-/// Parses the query of a request for a part of the locks. The error is a message for the client.
 pub(super) fn locks(query: Option<&str>) -> Result<Cursor, String> {
     let mut cursor = Cursor {
         sort: Sort::Name,
@@ -49,7 +48,6 @@ pub(super) fn locks(query: Option<&str>) -> Result<Cursor, String> {
     Ok(cursor)
 }
 
-/// Parses the query of a request for a part of a queue. The error is a message for the client.
 pub(super) fn queue(query: Option<&str>) -> Result<QueueCursor, String> {
     let (mut path, mut offset, mut rows) = (None, 0, ROWS);
     for (name, value) in parameters(query)? {

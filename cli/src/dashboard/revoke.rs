@@ -1,4 +1,4 @@
-//! Revocation from the dashboard. A revocation affects only the holder that the user saw.
+//! Revocation from the dashboard. Only the holder that the user saw loses the lock.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -15,7 +15,6 @@ use crate::revoke;
 
 const MAX_REASON: usize = 200;
 
-/// Time limit for finding the holder.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Deserialize, PartialEq)]
@@ -24,7 +23,6 @@ pub(super) struct Revocation {
     path: String,
     entry: String,
     token: String,
-    /// Removes the holder instead of asking it to release.
     force: bool,
     #[serde(default)]
     reason: String,
@@ -39,13 +37,12 @@ pub(super) enum Found<'a> {
 }
 
 impl Revocation {
-    /// Parses a body. The error is a message for the client.
     pub(super) fn parse(body: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(body).map_err(|error| format!("the body is not understood: {error}"))
     }
 
-    /// Finds the holder that the user saw. Compares both its znode and its fencing token, because some libraries reuse
-    /// the names of znodes.
+    /// Finds the holder that the user saw. Compares the znode and the fencing token, because some libraries reuse the
+    /// names of znodes.
     pub(super) fn find<'a>(&self, queue: &'a LockQueue) -> Found<'a> {
         let shown = queue.holders.iter().find(|holder| {
             holder.path.as_str() == self.entry && holder.fencing_token.to_string() == self.token
@@ -57,7 +54,6 @@ impl Revocation {
         }
     }
 
-    /// Returns the name that the holder sees as the requester.
     fn by(&self) -> String {
         match self.reason.trim() {
             "" => revoke::user("dashboard"),
@@ -66,10 +62,7 @@ impl Revocation {
     }
 }
 
-/// Executes a revocation, even if the client disconnects in the meantime.
-///
-/// # Errors
-/// A status and a message.
+/// Executes a revocation. Once the holder has been found, the browser can disconnect without canceling the revocation.
 pub(super) async fn carry_out(
     shared: &Shared,
     revocation: Revocation,
@@ -87,7 +80,7 @@ pub(super) async fn carry_out(
         return Err((StatusCode::SERVICE_UNAVAILABLE, text.into()));
     }
     let client = shared.feed.client();
-    // Limit the wait for an unreachable store, because after a long time the user may no longer want the revocation.
+    // Limit the wait, because after a long time the user may no longer want the revocation.
     let queue = tokio::time::timeout(LOOK_TIMEOUT, lock_queue(&client, &path)).await;
     let refused = |error: Error| (StatusCode::BAD_GATEWAY, error.to_string());
     let queue = queue.map_err(|_| {
@@ -104,7 +97,6 @@ pub(super) async fn carry_out(
         }
     };
     let done = tokio::spawn(async move { revoke(&client, &holder, &revocation, peer).await });
-    // An error here is a panic, which ends the process anyway.
     let done = done.await.unwrap_or(Err(Error::ConnectionLoss));
     done.map_err(refused)
 }

@@ -9,27 +9,23 @@ use tokio::sync::{MutexGuard, Semaphore, mpsc, watch};
 use super::board::Board;
 use crate::live::{Feed, News};
 
-/// Limit of viewers. Each viewer has an event stream.
 pub(crate) const MAX_VIEWERS: usize = 64;
 
-/// Limit of updates that wait to be applied to the board.
 const QUEUE: usize = 64;
 
-/// Factor of the pause after each reading of a queue. The pause is this many times as long as the reading, so all
-/// viewers of long queues together use at most a fifth of a core.
+/// The pause after each reading of a queue is this many times as long as the reading, so all readings together use at
+/// most a fifth of a core.
 const PAUSE_FACTOR: u32 = 4;
 
-/// Longest duration of a reading that counts for the pause. With this limit, a single stall of the store does not delay
-/// the next reading for long.
+/// Longest duration of a reading that counts for the pause, so that a single stall of the store does not delay the next
+/// reading for long.
 const LONGEST_READING: Duration = Duration::from_millis(500);
 
 pub(super) struct Shared {
     pub(super) feed: Feed,
     pub(super) board: Mutex<Board>,
-    /// Notifies the viewers of each change of the board.
     pub(super) changed: watch::Sender<()>,
     pub(super) viewers: Arc<Semaphore>,
-    /// Earliest time of the next reading of a queue.
     next_reading: tokio::sync::Mutex<Instant>,
 }
 
@@ -65,7 +61,6 @@ impl Shared {
         self.feed.client().clock().unix_ms()
     }
 
-    /// Reads a queue. Only one viewer reads at a time, after the pause that follows the reading before.
     pub(super) async fn read<T>(&self, reading: impl Future<Output = T>) -> T {
         let next = self.next_reading.lock().await;
         tokio::time::sleep_until((*next).into()).await;
@@ -77,8 +72,8 @@ impl Shared {
     }
 }
 
-/// A reading in progress. Dropping this sets the earliest time of the next reading, even if this reading was canceled.
-/// A client that reconnects repeatedly can therefore not read more often.
+/// A reading in progress. Its drop sets the earliest time of the next reading, even if the reading was canceled. A
+/// client that reconnects repeatedly can therefore not read more often.
 struct Turn<'a> {
     begun: Instant,
     next: MutexGuard<'a, Instant>,

@@ -1,7 +1,7 @@
 //! The event streams, one per viewer.
 //!
-//! We create an event from the current state, and only when the stream has room for it. A slow viewer has at most one
-//! pending event and misses the changes in between, so it costs no more than other viewers.
+//! We create an event from the current state, and only when the stream has room for the event. A slow viewer therefore
+//! has at most one pending event, and misses the changes in between.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::live::add_seen;
 use crate::locks::names::lock_name;
 use crate::who;
 
-/// Interval of keep-alive lines. They keep proxies from closing the stream, and we notice when a viewer has
+/// Interval of keep-alive lines. They keep proxies from closing the stream, and a failed write shows that a viewer has
 /// disconnected.
 const IDLE: Duration = Duration::from_secs(15);
 
-/// Factor of the pause after each event. The pause is this many times as long as the creation of the event took.
+/// The pause after each event is this many times as long as the creation of the event took.
 const PAUSE_FACTOR: u32 = 4;
 
 /// Interval at which we read a queue again even if its lock has not changed in the list. Writes by waiters change the
@@ -33,10 +33,8 @@ const READ_AGAIN: Duration = Duration::from_secs(5);
 
 const MAX_BACKTRACE: usize = 16 << 10;
 
-/// Limit of an event in bytes. A queue whose event would be larger is cut.
 const MAX_EVENT: usize = 2 << 20;
 
-/// Opens a stream. Returns `None` if the limit of viewers is reached.
 pub(super) fn open<F>(
     shared: &Arc<Shared>,
     serve: impl FnOnce(Arc<Shared>, Sender<Bytes>) -> F,
@@ -62,7 +60,6 @@ fn event(text: &mut String, name: &str, data: &Value) {
     let _ = write!(text, "event: {name}\ndata: {data}\n\n");
 }
 
-/// Sends an event, or a keep-alive line if one is due.
 async fn send(to: &Sender<Bytes>, text: String, sent: &mut Instant) -> Result<(), Gone> {
     let text = match text.is_empty() {
         true if sent.elapsed() < IDLE => return Ok(()),
@@ -75,23 +72,19 @@ async fn send(to: &Sender<Bytes>, text: String, sent: &mut Instant) -> Result<()
 
 struct Gone;
 
-/// Waits until enough time has passed since the last event, and then until the board has changed or `limit` has passed.
 async fn pause(changed: &mut watch::Receiver<()>, begun: Instant, limit: Duration) {
     tokio::time::sleep(PACE.max(begun.elapsed() * PAUSE_FACTOR)).await;
     let _ = tokio::time::timeout(limit, changed.changed()).await;
 }
 
-/// The state of the list as last sent to a viewer.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     store: Option<StoreState>,
-    /// The end of the last second whose hand-overs were sent.
     second: Option<i64>,
     window: Option<Window>,
 }
 
 impl Told {
-    /// Returns the events that the viewer has not received yet, and records them as sent.
     pub(super) fn news(
         &mut self,
         board: &mut Board,
@@ -146,7 +139,6 @@ pub(super) async fn locks(shared: Arc<Shared>, cursor: Cursor, to: Sender<Bytes>
     }
 }
 
-/// The queue as last sent, or why it could not be read.
 type Reading = Result<LockQueuePart, String>;
 
 pub(super) async fn queue(shared: Arc<Shared>, cursor: QueueCursor, to: Sender<Bytes>) {
@@ -216,7 +208,6 @@ fn same(one: &Option<Arc<Row>>, other: &Option<Arc<Row>>) -> bool {
     }
 }
 
-/// Reads the part of a queue that a viewer sees. If the offset is behind the last waiter, reads the last part.
 async fn part(client: &Client, cursor: &QueueCursor) -> Result<LockQueuePart, Error> {
     let (mut from, limit) = (cursor.offset, cursor.limit);
     loop {

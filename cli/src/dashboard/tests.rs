@@ -72,7 +72,6 @@ fn every_order_is_kept_through_changes() {
             ["bcad", "dacb"]
         ]
     );
-    // Lock b becomes free, and lock d gets waiters. The new lock e is held longest and has no metadata.
     let mut e = lock("e", 5, 1_000, 0);
     e.holders[0].metadata = None;
     news(&mut board, NOW_MS, &[lock("d", 4, 1, 9), e], &["b", "none"]);
@@ -88,7 +87,6 @@ fn every_order_is_kept_through_changes() {
     let window = seen(&board, "");
     let figures = ["locks", "matching", "held", "waiters", "overdue"];
     assert_eq!(figures.map(|it| &window[it]), [4, 4, 4, 10, 2]);
-    // A change with all locks replaces the whole board.
     let change = change([lock("z", 9, 1, 2)], &[]);
     board.apply(News::Locks { change, all: true }, NOW_MS, Instant::now());
     let window = seen(&board, "");
@@ -100,7 +98,6 @@ fn every_order_is_kept_through_changes() {
 fn a_lock_becomes_overdue_as_time_passes() {
     let (board, _) = four();
     let overdue = |now_ms| board.window(&cursor(""), now_ms).json(now_ms)["overdue"].clone();
-    // Lock b has been held for 10 s of the expected 30 s.
     assert_eq!(
         (overdue(NOW_MS), overdue(NOW_MS + 19_999)),
         (2.into(), 2.into())
@@ -184,7 +181,6 @@ fn texts_of_others_have_a_limit_and_the_list_of_all() {
     assert_eq!(window["complete"], false);
     let kept = window["locks"].as_u64().unwrap();
     assert!((10..100).contains(&kept), "{kept}");
-    // When locks are freed, a new lock fits into the board.
     let freed: Vec<_> = (0..1_000).map(|number| format!("l{number}")).collect();
     let freed: Vec<_> = freed.iter().map(String::as_str).collect();
     news(&mut board, NOW_MS, &[lock("new", 1, 1, 0)], &freed);
@@ -283,7 +279,7 @@ fn hand_overs_are_counted_from_holder_to_holder() {
         handovers.add(now_ms, 0);
         board.handovers.since(None).unwrap().1.iter().sum::<u32>()
     };
-    // When all locks are read after a connection loss, the board counts no hand-overs.
+    // After a connection loss, all locks are read again, and the board counts no hand-overs.
     let all = change([lock("a", 9, 1, 0)], &[]);
     board.apply(
         News::Locks {
@@ -314,7 +310,6 @@ fn hand_overs_are_kept_by_the_second() {
     handovers.advance(9_000);
     assert_eq!(handovers.since(Some(5)), Some((9, vec![2, 3, 0, 0])));
     assert_eq!(handovers.since(Some(8)), Some((9, vec![0])));
-    // The machine was suspended for a year, and then the clock was set back.
     handovers.advance(9_000 + 31_536_000_000);
     assert_eq!(handovers.since(None).unwrap().1, vec![0; SECONDS]);
     handovers.add(20_000, 7);
@@ -443,7 +438,6 @@ fn access_is_by_host_site_leave_and_token() {
             "{aim:?} {headers:?}"
         );
     }
-    // If no token is configured, no request is authorized.
     let none = Access {
         token: None,
         ..access(true, true)

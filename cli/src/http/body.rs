@@ -14,7 +14,6 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) enum Body {
     Text(Bytes),
-    /// The pieces that arrive from a channel, until the sender is dropped.
     Stream(Receiver<Bytes>),
 }
 
@@ -58,7 +57,6 @@ impl HttpBody for Body {
     }
 }
 
-/// Reads the body of a request, up to a limit in bytes.
 pub(crate) async fn read_all(
     body: Incoming,
     limit: usize,

@@ -20,25 +20,22 @@ use tokio::task::AbortHandle;
 use super::stalls::Unstalled;
 use super::{Body, Pages};
 
-/// Limit of connections without an event stream. A new connection beyond this limit closes the oldest one. A scraper
-/// needs its connection only for milliseconds, so idle connections of other clients cannot keep it out.
+/// Limit of connections without an event stream. A new connection beyond the limit closes the oldest one, so idle
+/// connections cannot keep a scraper out.
 pub(crate) const MAX_CONNECTIONS: usize = 32;
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time limit of a connection, which carries one request. The limit also applies if the client does not read. For an
-/// event stream, the limit applies to each write instead.
+/// Time limit of a connection, which carries one request. For an event stream, the limit applies to each write instead.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 
 const MAX_HEAD_BYTES: usize = 8 << 10;
 const MAX_HEADERS: usize = 64;
 
-/// Limit, in bytes, of the data in the kernel that the client has not read. With a small buffer, a slow client still
-/// reads recent events.
+/// A small send buffer, so that a slow client still reads recent events.
 const SEND_BUFFER_BYTES: usize = 64 << 10;
 
-/// Pause after a failed accept, whose usual cause is a lack of file descriptors. Without the pause, we would spin until
-/// a descriptor is closed.
+/// Pause after a failed accept. Without the pause, we would spin while the process has no free file descriptor.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -55,7 +52,6 @@ impl Connection {
     }
 }
 
-/// Accepts connections forever. The tasks end with the runtime.
 pub(super) async fn accept(
     listener: std::net::TcpListener,
     pages: Arc<impl Pages>,
@@ -84,7 +80,6 @@ pub(super) async fn accept(
 }
 
 async fn serve(stream: TcpStream, connection: Connection, pages: Arc<impl Pages>) {
-    // Ignore an error, because with a larger buffer a slow reader only sees older events.
     let _ = set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES);
     let stream = Unstalled::new(stream, CONNECTION_TIMEOUT);
     let service =
@@ -94,7 +89,7 @@ async fn serve(stream: TcpStream, connection: Connection, pages: Arc<impl Pages>
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_HEAD_BYTES)
         .max_headers(MAX_HEADERS)
-        // Scrapers connect again for each request, and idle connections would need separate limits.
+        // Scrapers connect again for each request, and idle connections would need limits of their own.
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
     let limit = async {
@@ -103,7 +98,6 @@ async fn serve(stream: TcpStream, connection: Connection, pages: Arc<impl Pages>
             std::future::pending().await
         }
     };
-    // Ignore an error, which means that the client has disconnected or did not speak HTTP.
     tokio::select! {
         _ = served => {}
         () = limit => {}

@@ -17,7 +17,6 @@ pub(crate) trait Health: Send + Sync + 'static {
     fn check_alive(&self) -> Result<(), String>;
     /// Returns an error if the process cannot do its work now.
     fn check_ready(&self) -> Result<(), String>;
-    /// Returns `true` if a request with these headers may read the metrics.
     fn admits(&self, _headers: &HeaderMap) -> bool {
         true
     }
@@ -25,27 +24,21 @@ pub(crate) trait Health: Send + Sync + 'static {
 
 const PATHS: &str = "/metrics, /healthz and /readyz";
 
-/// Factor of the pause after each reading. The pause is this many times as long as the reading, so constant scraping
-/// uses at most a fifth of a core.
+/// The pause after each reading is this many times as long as the reading, so constant scraping uses at most a fifth of
+/// a core.
 const PAUSE_FACTOR: u32 = 4;
 
-/// Longest duration of a reading that counts for the pause. With this limit, a single stall of the machine does not
-/// delay the next reading for long.
+/// Longest duration of a reading that counts for the pause, so that a single stall does not delay the next reading for
+/// long.
 const LONGEST_READING: Duration = Duration::from_millis(100);
 
-/// The pages of `--metrics-listen`.
 pub(crate) struct MetricsPages {
     registry: Registry,
     health: Box<dyn Health>,
-    /// Earliest time of the next reading.
     next_reading: Mutex<Instant>,
 }
 
 impl MetricsPages {
-    /// Opens the port and starts to serve.
-    ///
-    /// # Errors
-    /// A message for the operator.
     pub(crate) fn start(
         address: SocketAddr,
         registry: Registry,
@@ -58,7 +51,6 @@ impl MetricsPages {
         })
     }
 
-    /// Renders the metrics. Only one request at a time reads them.
     async fn metrics(&self) -> Response<Body> {
         let mut next = self.next_reading.lock().await;
         tokio::time::sleep_until((*next).into()).await;
@@ -117,7 +109,6 @@ fn checked(word: &str, outcome: Result<(), String>) -> Response<Body> {
     }
 }
 
-/// Returns a page in the text format of Prometheus, which browsers show as plain text.
 fn page(status: StatusCode, text: String) -> Response<Body> {
     let mut page = Response::new(Body::from(text));
     *page.status_mut() = status;

@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep};
 pub(super) struct Unstalled {
     stream: TcpStream,
     limit: Duration,
-    /// The timer of the current write. Set while a write waits.
+    /// Timer of the current write. `None` unless a write waits.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
@@ -41,7 +41,6 @@ impl Unstalled {
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(limit)));
         match stalled.as_mut().poll(context) {
             Poll::Ready(()) => {
-                // Restart the timer for the next write.
                 stalled.as_mut().reset(Instant::now() + limit);
                 Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
             }

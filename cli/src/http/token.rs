@@ -23,10 +23,7 @@ impl Token {
         Ok(Self(BASE64_URL_SAFE_NO_PAD.encode(bytes)))
     }
 
-    /// Reads a token from the first line of a file. The file must be accessible only to its owner.
-    ///
-    /// # Errors
-    /// Returns a message for the operator, which does not contain the token.
+    /// Reads a token from the first line of a file. Error messages do not contain the token.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
         let shown = path.display();
         let told = |error| format!("{shown} cannot be read: {error}");
@@ -61,7 +58,6 @@ impl Token {
         &self.0
     }
 
-    /// Returns `true` if a request presents this token as a bearer token.
     pub(crate) fn is_bearer(&self, headers: &HeaderMap) -> bool {
         authorization(headers)
             .is_some_and(|(scheme, secret)| scheme == "bearer" && self.is(secret.trim()))
@@ -90,7 +86,7 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Returns the authorization scheme in lower case and its value, or `None` if there are several headers.
+/// Returns the authorization scheme in lower case and the value, or `None` if there are several headers.
 fn authorization(headers: &HeaderMap) -> Option<(String, &str)> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let value = values.next().filter(|_| values.next().is_none())?;

@@ -1,7 +1,7 @@
 //! [`Feed`]: updates on the locks below a prefix and on the connection to their store.
 //!
-//! After each connection loss, we read all locks again with a new call of [`observe_locks`]. The view counts as current
-//! only after the first item of this call, because that item was read over the new connection.
+//! After each connection loss, a new call of [`observe_locks`] reads all locks again. The view counts as current only
+//! after the first item of this call, because that item was read over the new connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,6 @@ use super::grants::SeenGrants;
 use crate::locks::names::escaped;
 use crate::target::Target;
 
-/// Interval at which we check that the store still answers.
 const BEAT: Duration = Duration::from_secs(2);
 
 /// Time without an answer after which the store counts as silent.
@@ -25,23 +24,22 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) enum News {
-    /// The store is reachable, and the locks are being read.
+    /// The store is reachable, and all locks are being read.
     Reading,
     /// Changed locks, or all of them.
     Locks { change: LockChange, all: bool },
     /// The store has answered.
     Heard,
-    /// The connection is lost. The session may continue.
+    /// The connection is lost, but the session may continue.
     Suspended,
     /// The store is unreachable, with the reason if known.
     Lost(Option<String>),
 }
 
-/// The locks below a prefix. If a new store replaces the current one, a new client replaces the feed's client. Clones
-/// share the client.
+/// The locks below a prefix. Clones share the client, which is replaced if a new store replaces the current one.
 #[derive(Clone)]
 pub(crate) struct Feed {
-    /// Connector to a new store that has replaced the current one. `None` if the store cannot be replaced.
+    /// Settings for the connection to a new store. `None` if the store cannot be replaced.
     target: Option<Target>,
     client: Arc<Mutex<Client>>,
     prefix: LockPrefix,
@@ -65,7 +63,6 @@ impl Feed {
         &self.prefix
     }
 
-    /// Sends updates for as long as it is polled.
     pub(crate) async fn watch<T: From<News>>(self, to: Sender<T>) {
         let mut grants = SeenGrants::default();
         loop {
@@ -79,8 +76,8 @@ impl Feed {
                 error => Some(escaped(&error.to_string())),
             };
             tell(&to, News::Lost(why)).await;
-            // A client works with one store only, because the tokens of different stores cannot be compared. A person
-            // who watches a URL wants to see the store that is there now, so we connect a new client.
+            // A client works with one store only, because the tokens of different stores cannot be compared. The user
+            // wants to see the current store, so connect a new client.
             if matches!(error, Error::StoreChanged { .. })
                 && let Some(target) = &self.target
                 && let Ok(other) = target.connect().await
@@ -91,7 +88,6 @@ impl Feed {
         }
     }
 
-    /// Sends updates until the session ends or the store refuses to list the locks.
     async fn follow<T: From<News>>(
         &self,
         client: &Client,
@@ -118,8 +114,8 @@ impl Feed {
             let mut all = true;
             loop {
                 tokio::select! {
-                    // Check the state first, so that a change that was read before a connection loss is not reported
-                    // after the loss.
+                    // Check the state first. Otherwise a change that was read before a connection loss could be
+                    // reported after the loss.
                     biased;
                     state = states.next() => {
                         state.ok_or_else(expired)?;
@@ -138,7 +134,7 @@ impl Feed {
     }
 }
 
-/// Sends a request to the store periodically and reports the answers, because a silent connection may be dead.
+/// Sends a request periodically and reports the answers, because a silent connection may be dead.
 async fn listen<T: From<News>>(session: &Session, to: &Sender<T>) {
     loop {
         if session.exists(&ZnodePath::root()).await.is_ok() {
@@ -148,7 +144,6 @@ async fn listen<T: From<News>>(session: &Session, to: &Sender<T>) {
     }
 }
 
-/// Sends an update. Ignores an error, which means that the command is ending and the receiver is gone.
 async fn tell<T: From<News>>(to: &Sender<T>, news: News) {
     let _ = to.send(news.into()).await;
 }

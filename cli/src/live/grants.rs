@@ -7,9 +7,11 @@ use lockkeeper::{FencingToken, LockChange, QueueEntry, ZnodePath};
 /// Limit of locks whose holders we remember. Holders of further locks have no grant time.
 const MAX_LOCKS: usize = 65_536;
 
-/// Observed times of the holders whose grant time the store has not recorded. A holder that first appears in a change
-/// has just been granted the lock, so we use the time of the change as its grant time. A holder that first appears when
-/// all locks are read may have held the lock for long, so its grant time stays unknown.
+/// Observed grant times of holders.
+///
+/// A holder that first appears in a change has just been granted the lock, so the time of the change is the grant time.
+/// A holder that first appears when all locks are read may have held the lock for long, so its grant time stays
+/// unknown.
 #[derive(Debug, Default)]
 pub(crate) struct SeenGrants(HashMap<ZnodePath, Vec<Seen>>);
 
@@ -21,8 +23,7 @@ struct Seen {
 }
 
 impl SeenGrants {
-    /// Adds grant times to the holders of a change that was read just before `now_ms`. `all` means that the change
-    /// contains all locks.
+    /// Adds grant times to a change that was read just before `now_ms`. `all` means that the change contains all locks.
     pub(crate) fn complete(&mut self, change: &mut LockChange, all: bool, now_ms: i64) {
         let mut before = match all {
             true => std::mem::take(&mut self.0),

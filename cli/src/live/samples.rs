@@ -9,8 +9,8 @@ use lockkeeper::{
 
 pub(crate) const NOW_MS: i64 = 1_800_000_000_000;
 
-/// Returns a lock and its queue, as read from a store in memory. Tests modify copies of them, because only the library
-/// can construct new ones.
+/// Returns a lock and its queue from a store in memory. Tests modify copies, because only the library can construct
+/// these types.
 pub(crate) fn sample() -> &'static (LockInfo, LockQueue) {
     static SAMPLE: OnceLock<(LockInfo, LockQueue)> = OnceLock::new();
     SAMPLE.get_or_init(|| {
@@ -46,7 +46,7 @@ pub(crate) fn lock(name: &str, number: i64, held_s: i64, waiters: usize) -> Lock
     let holder = &mut lock.holders[0];
     holder.path = lock.path.join(&format!("_c_{number}-lock-0")).unwrap();
     holder.fencing_token = token(number);
-    // The real session id has random digits, which number filters might match.
+    // The real session id has random digits, which a filter for numbers might match.
     holder.owner = SessionId(0x1_0000_0000_0000);
     // The holder waited for a minute before the grant. This minute must not count as hold time.
     holder.joined_at_ms = NOW_MS - (held_s + 60) * 1_000;

@@ -7,13 +7,12 @@ use crate::locks::names::lock_name;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sort {
-    /// By path, as in `lockkeeper locks`.
     Name,
-    /// By hold time, longest first.
+    /// Longest hold time first.
     Held,
-    /// By number of waiters, largest first.
+    /// Largest number of waiters first.
     Waiters,
-    /// By due time, so that the most overdue holder is first.
+    /// Most overdue holder first.
     Overdue,
 }
 
@@ -33,7 +32,6 @@ impl Sort {
 /// Rank offset of holders without a known grant time, so that they are last, in queue order.
 const QUEUED: i64 = 1 << 62;
 
-/// Returns the grant time that a rank contains, or `None` if the grant time is not known.
 pub(crate) fn granted_at(rank: i64) -> Option<i64> {
     (rank < QUEUED).then_some(rank)
 }
@@ -47,14 +45,11 @@ pub(crate) fn rank(sort: Sort, lock: &LockInfo, holder: Option<&QueueEntry>) -> 
             Some(granted) => granted,
             None => QUEUED.saturating_add(holder.joined_at_ms),
         },
-        // Use the due time as the rank, because it gives the same order as the overdue time but does not change over
-        // time.
+        // The due time gives the same order as the overdue time, but does not change over time.
         (Sort::Overdue, Some(holder)) => holder.due_at_ms().unwrap_or(i64::MAX),
     }
 }
 
-/// Returns the lower-case text that a filter searches: the lock's name and the holder's label, host, process, session
-/// and token, one per line.
 pub(crate) fn searched(lock: &LockInfo, holder: Option<&QueueEntry>) -> String {
     let mut text = lock_name(&lock.path);
     if let Some(holder) = holder {

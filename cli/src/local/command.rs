@@ -74,14 +74,13 @@ fn stop(store: &LocalStore, peer: Option<Peer>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Time for an orderly shutdown. If we kill the server after this time, it loses nothing that it has acknowledged.
+/// Time for an orderly shutdown. After this time we kill the server, which loses nothing that it has acknowledged.
 #[cfg(target_os = "linux")]
 const IN_ORDER: Timespec = Timespec {
     tv_sec: 10,
     tv_nsec: 0,
 };
 
-/// Ends the server with SIGTERM, even if it is suspended, or with SIGKILL if it hangs.
 #[cfg(target_os = "linux")]
 fn end(store: &LocalStore, peer: &Peer) -> Result<i32, Failure> {
     use rustix::event::{PollFd, PollFlags, poll};
@@ -93,7 +92,7 @@ fn end(store: &LocalStore, peer: &Peer) -> Result<i32, Failure> {
             "the server's process is not known: it takes no connection now, or runs in another pid namespace".into(),
         ))?;
     let process = pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?;
-    // Ask again while we hold the pidfd, because the pid may have been reused since the first answer.
+    // Ask again now that we hold the pidfd, because the pid may have been reused since the first answer.
     let still = store.peer().map_err(Failure::Unreachable)?;
     if still.and_then(|still| still.pid) != peer.pid {
         return Err(Failure::Other("the server has ended just now".into()));

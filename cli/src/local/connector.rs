@@ -16,7 +16,6 @@ use super::{LocalStore, Peer};
 const RETRY: Duration = Duration::from_millis(200);
 const LONGEST_RETRY: Duration = Duration::from_secs(2);
 
-/// Delay before we look for the next server after a server has ended.
 const SHORTEST_RETRY: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
@@ -38,12 +37,12 @@ impl Connector for LocalConnector {
         Box::pin(async move {
             let url = store.url();
             let missing = async {
-                // The server may be killed while the client connects, so keep looking for a server. Until the client
-                // has its own connection, we hold one so that the server does not exit as idle.
+                // The server may be killed while the client connects, so keep looking for a server. Hold a connection
+                // until the client has its own, so that the server does not exit as idle.
                 let (mut kept, mut pause) = (None::<Peer>, RETRY);
                 loop {
-                    // A server that hangs accepts no connections and leaves them in its queue. Open no second
-                    // connection while the first one is open.
+                    // A server that hangs leaves connections in its queue, so open no second connection while the first
+                    // is open.
                     if kept
                         .as_ref()
                         .is_none_or(|kept| kept.ended_within(Duration::ZERO))
@@ -58,7 +57,7 @@ impl Connector for LocalConnector {
                 opened = connect_with(&url, options) => opened?,
                 () = missing => unreachable!("it never ends"),
             };
-            // From here on, only the backend of this client's session is used, by the outer client.
+            // The outer client uses only the backend of this client's session.
             let session = client.current_session();
             spawn_detached(keep(store, session.states(), session.status().clone()));
             Ok(session.backend().clone())
@@ -77,12 +76,11 @@ async fn keep(store: LocalStore, mut states: StateStream, status: Arc<SessionSta
         if now == SessionState::Suspended && !is_restarting.swap(true, Ordering::AcqRel) {
             let (store, status, restarting) =
                 (store.clone(), status.clone(), is_restarting.clone());
-            // A separate thread, because starting blocks and this future runs on the thread that delivers state
+            // Use a separate thread, because starting blocks and this future runs on the thread that delivers state
             // changes.
             let started = std::thread::Builder::new()
                 .name("lockkeeper-start".into())
                 .spawn(move || restart(&store, &status, &restarting));
-            // No thread is available. Another client may start the server.
             if started.is_err() {
                 is_restarting.store(false, Ordering::Release);
             }
@@ -95,8 +93,6 @@ fn restart(store: &LocalStore, status: &SessionStatus, is_restarting: &AtomicBoo
     let (mut kept, mut pause) = (None::<Peer>, RETRY);
     loop {
         while status.state() == SessionState::Suspended {
-            // While we hold this connection, the server does not exit as idle. A connection that the server cannot
-            // accept ends immediately.
             if kept.as_ref().is_some_and(|kept| !kept.ended_within(RETRY)) {
                 continue;
             }
@@ -106,8 +102,7 @@ fn restart(store: &LocalStore, status: &SessionStatus, is_restarting: &AtomicBoo
                 _ => store.start().ok(),
             };
             pause = pause_after(&kept, pause);
-            // Try again after a failed start, because its cause, such as a full disk, may pass. The loop ends when the
-            // session has expired.
+            // Try again after a failed start, because its cause, such as a full disk, may pass.
             if kept.is_none() {
                 std::thread::sleep(pause);
             }

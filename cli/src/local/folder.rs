@@ -20,7 +20,6 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Finds the data folder, creates it if necessary, and checks it. The error is a message for the user.
     pub(super) fn find() -> Result<Self, String> {
         let home = home()?;
         let state = state_home(env("XDG_STATE_HOME"), &home)?;
@@ -31,7 +30,7 @@ impl Folder {
             ));
         }
         let path = state.join("lockkeeper").join(machine());
-        // Check before we create any folder. Otherwise root with another user's environment would leave folders there
+        // Check before creating any folder. Otherwise root with another user's environment would leave folders there
         // that belong to root.
         check_above(&path)?;
         for folder in [&state, &state.join("lockkeeper"), &path] {
@@ -76,7 +75,6 @@ impl Folder {
         self.path.join("socket")
     }
 
-    /// Returns the file that is locked while a server is being started.
     pub(super) fn start_lock(&self) -> PathBuf {
         self.path.join("start")
     }
@@ -85,11 +83,11 @@ impl Folder {
         self.path.join("server.log")
     }
 
-    /// Returns the possible paths of the socket, best first. The paths are not cached, because the folder in
+    /// Returns the possible paths of the socket, best first. They are not cached, because the folder in
     /// `$XDG_RUNTIME_DIR` may be deleted at logout while a command still runs.
     pub(super) fn sockets(&self) -> Vec<PathBuf> {
         let runtime = env("XDG_RUNTIME_DIR").and_then(runtime).map(|runtime| {
-            // Name the socket after the data folder, because a different XDG_STATE_HOME means a different store.
+            // Name the socket after the data folder, because another data folder is another store.
             let name = &hash(self.path.as_os_str().as_bytes())[..16];
             runtime.join(format!("{name}.sock"))
         });
@@ -121,8 +119,8 @@ pub(crate) fn home() -> Result<PathBuf, String> {
     }
 }
 
-/// Returns the folder for persistent state. A relative `$XDG_STATE_HOME` is ignored, as required by the XDG Base
-/// Directory Specification.
+/// Returns the folder for persistent state. Ignores a relative `$XDG_STATE_HOME`, as the XDG Base Directory
+/// Specification requires.
 fn state_home(variable: Option<OsString>, home: &Path) -> Result<PathBuf, String> {
     let state = variable.map(PathBuf::from).filter(|it| it.is_absolute());
     match state {
@@ -135,7 +133,8 @@ fn state_home(variable: Option<OsString>, home: &Path) -> Result<PathBuf, String
     }
 }
 
-/// Returns the name of this machine's folder. It is a hash, because machine-id(5) asks not to expose the id itself.
+/// Returns the name of this machine's folder. The name is a hash, because machine-id(5) asks programs not to expose the
+/// id.
 fn machine() -> String {
     let files = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
     let mut ids = files.iter().filter_map(|file| fs::read(file).ok());
@@ -150,9 +149,8 @@ fn hash(bytes: &[u8]) -> String {
     digits.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns our socket folder in `$XDG_RUNTIME_DIR`. Returns `None` if the runtime folder is missing (for example after
-/// a logout), belongs to another user, or is open to other users. In these cases, the socket is in the data folder.
-/// Clients find the socket through its link in the data folder, wherever it is.
+/// Returns our socket folder in `$XDG_RUNTIME_DIR`, or `None` if the runtime folder is missing (for example after a
+/// logout), belongs to another user, or is open to other users.
 fn runtime(variable: OsString) -> Option<PathBuf> {
     let runtime = PathBuf::from(variable);
     if !runtime.is_absolute() || check_private(&runtime).is_err() {
@@ -164,15 +162,12 @@ fn runtime(variable: OsString) -> Option<PathBuf> {
     Some(own)
 }
 
-/// Creates a private folder and its parents.
 fn create(folder: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Mode bits with the permissions of users other than the owner.
 const OTHERS: u32 = 0o077;
 
-/// Checks that a folder belongs to this user and is closed to others.
 fn check_private(folder: &Path) -> Result<(), String> {
     let (shown, found) = (folder.display(), metadata(folder)?);
     check_owner(folder, &found)?;
@@ -198,8 +193,8 @@ fn check_owner(folder: &Path, found: &Metadata) -> Result<(), String> {
     ))
 }
 
-/// Checks the folders above the data folder. The nearest existing folder must belong to this user. None of the folders
-/// above it may be world-writable, because any user could then replace the folders below.
+/// Checks the folders above the data folder. The nearest existing folder must belong to this user. A world-writable
+/// folder is allowed only with the sticky bit, because any user could otherwise replace the folders below it.
 fn check_above(folder: &Path) -> Result<(), String> {
     let mut existing = folder
         .ancestors()

@@ -10,17 +10,16 @@ use std::process::{Command, Stdio};
 use super::{LocalStore, Peer, peer_at};
 use crate::executable;
 
-/// Number of attempts to start the server. We only try again if the server ends immediately without an error, which
-/// means that it was killed.
+/// Number of attempts to start the server. A new attempt follows only if the server was killed right after its start.
 const ATTEMPTS: usize = 10;
 
 impl LocalStore {
-    /// Starts the server unless it already listens, and blocks until it listens. The error is a message for the user
-    /// that contains the server's own reason.
+    /// Starts the server unless it already listens, and blocks until it listens. An error contains the server's own
+    /// reason.
     pub(super) fn start(&self) -> Result<Peer, String> {
         for _ in 0..ATTEMPTS {
             let lock = self.lock_start()?;
-            // Check under the lock, because another process may just have started the server.
+            // Check again while holding the lock, because another process may just have started the server.
             if let Some(peer) = self.peer()? {
                 return Ok(peer);
             }
@@ -38,8 +37,7 @@ impl LocalStore {
         ))
     }
 
-    /// Waits until no other process is starting the server, and takes the lock for starting it. The lock is released
-    /// when the last process that has the file open closes the file or ends.
+    /// Takes the lock for starting the server. The system releases the lock when no process has the file open any more.
     fn lock_start(&self) -> Result<File, String> {
         let path = self.folder.start_lock();
         let lock = || {
@@ -56,8 +54,7 @@ impl LocalStore {
         lock().map_err(|error| format!("{} cannot be locked: {error}", path.display()))
     }
 
-    /// Looks for a server that listens although the link to its socket is lost, and restores the link. Returns `false`
-    /// if there is no such server.
+    /// Finds a server that listens although the link to its socket is lost, and restores the link.
     fn find_server(&self) -> Result<bool, String> {
         for socket in self.folder.sockets() {
             if peer_at(&socket)?.is_some() {
@@ -68,7 +65,6 @@ impl LocalStore {
         Ok(false)
     }
 
-    /// Replaces the link to the socket atomically.
     fn lead_to(&self, socket: &Path) -> Result<(), String> {
         let (link, new) = (self.folder.link(), self.folder.path().join("socket.new"));
         let lead = || {
@@ -132,8 +128,7 @@ impl LocalStore {
             "--open-timeout=1m",
             "--tick=1s",
             "--max-session-timeout=10m",
-            // Use few resources, and none while the server is idle, because it runs in the background on the user's
-            // machine.
+            // Use few resources, because the server runs in the background on the user's machine.
             "--threads=1",
             "--busy-poll=0",
             "--max-memory=256M",
@@ -145,16 +140,15 @@ impl LocalStore {
     }
 }
 
-/// The log of all servers, and its length in bytes when the current server was started.
+/// The log of all servers. `start` is its length in bytes at the start of the current server.
 struct Log {
     path: PathBuf,
     start: u64,
 }
 
-/// Maximum size of the log, in bytes. A longer log is renamed when the next server starts.
+/// Maximum size in bytes. A longer log is renamed when the next server starts.
 const MAX_LOG: u64 = 1 << 20;
 
-/// Limit, in bytes, of the part of the log that is searched for a reason.
 const MAX_REASON: u64 = 64 << 10;
 
 impl Log {
@@ -173,7 +167,6 @@ impl Log {
         options.open(&self.path)
     }
 
-    /// Returns why a server has ended, or `None` if it was killed.
     fn reason(&self) -> Option<String> {
         let mut file = File::open(&self.path).ok()?;
         file.seek(SeekFrom::Start(self.start)).ok()?;

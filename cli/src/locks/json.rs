@@ -1,5 +1,7 @@
-//! Locks and entries as JSON, one object per line. 64-bit numbers are written as strings, because many JSON readers
-//! store numbers as doubles. Times and durations are in milliseconds. docs/commands/locks.md documents each field.
+//! Locks and entries as JSON, one object per line.
+//!
+//! 64-bit numbers are strings, because many JSON readers store numbers as doubles. Times and durations are in
+//! milliseconds.
 
 use std::time::Duration;
 

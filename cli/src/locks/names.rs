@@ -6,12 +6,10 @@ use lockkeeper::{LockPath, LockPrefix, ZnodePath};
 
 use crate::exit::Failure;
 
-/// Parent of locks whose name has no leading slash.
 const LOCKS: &str = "/locks";
 
 /// Returns the locks that the prefix argument of a command selects. An argument with a leading slash selects a path and
-/// everything below it. Any other argument selects the names that start with it. Without an argument, all locks are
-/// selected.
+/// everything below it. Any other argument selects the names that start with it.
 pub(crate) fn lock_prefix(text: Option<&str>) -> Result<LockPrefix, Failure> {
     match text {
         None => Ok(ZnodePath::root().into()),
@@ -34,13 +32,13 @@ pub(crate) fn lock_prefix(text: Option<&str>) -> Result<LockPrefix, Failure> {
 /// [`lock_path`](crate::target::lock_path).
 pub(crate) fn lock_name(path: &ZnodePath) -> String {
     let text = LockPath::new(LOCKS).ok().and_then(|it| it.key_text(path));
-    // A lock with such a key can only be given as a full path.
+    // A lock whose key is empty or starts with a slash needs its full path on the command line.
     let text = text.filter(|text| !text.is_empty() && !text.starts_with('/'));
     text.unwrap_or_else(|| path.to_string())
 }
 
-/// Escapes control characters, invisible characters and characters that change the direction of text, for example as
-/// `\n` or `\u{1b}`. Text from other clients must not break a table or a terminal.
+/// Escapes control characters, invisible characters and characters that change the direction of text, because text from
+/// other clients must not break a table or a terminal.
 pub(crate) fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -53,13 +51,11 @@ pub(crate) fn escaped(text: &str) -> String {
     shown
 }
 
-/// Returns a text with each line [`escaped`].
 pub(crate) fn escaped_lines(text: &str) -> String {
     let lines: Vec<_> = text.split('\n').map(escaped).collect();
     lines.join("\n")
 }
 
-/// Returns `true` for line separators, direction marks and zero-width characters.
 fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'

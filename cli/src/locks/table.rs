@@ -7,7 +7,6 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::names::escaped;
 
-/// A table with column titles. The text of a cell is escaped and truncated to [`MAX_TEXT`] columns.
 pub(crate) struct Table<const N: usize> {
     rows: Vec<[String; N]>,
 }
@@ -17,7 +16,6 @@ pub(crate) const NONE: &str = "-";
 /// Maximum width of a client's text in a table or sentence, in columns. A longer text could hide the text after it.
 pub(crate) const MAX_TEXT: usize = 200;
 
-/// Maximum width of a client's text that has its own line, in columns.
 pub(crate) const MAX_LINE: usize = 1_000;
 
 impl<const N: usize> Table<N> {
@@ -33,7 +31,6 @@ impl<const N: usize> Table<N> {
         }));
     }
 
-    /// Returns the lines of the table. Columns are separated by two blanks, and the last column is not padded.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         let width = |column: usize| {
             let cells = self.rows.iter().map(|row| row[column].width());
@@ -43,7 +40,7 @@ impl<const N: usize> Table<N> {
         self.rows.iter().map(move |row| {
             let mut line = String::new();
             for (cell, width) in row.iter().zip(widths) {
-                // Do not use a format width, which would count characters, because wide characters occupy two columns.
+                // Pad by hand, because a format width counts characters, and wide characters occupy two columns.
                 let filling = width - cell.width() + 2;
                 let _ = write!(line, "{cell}{:filling$}", "");
             }
@@ -59,9 +56,8 @@ impl<const N: usize> std::fmt::Display for Table<N> {
     }
 }
 
-/// Escapes a text and truncates it to this number of columns.
 pub(crate) fn fitted(text: &str, columns: usize) -> String {
-    // Take only enough characters to fill the columns, so that we do not escape a long text in full.
+    // Escape only as many characters as can fill the columns, because the text may be long.
     let text = escaped(&text.chars().take(4 * columns + 1).collect::<String>());
     if text.width() <= columns {
         return text;
@@ -79,7 +75,6 @@ pub(crate) fn fitted(text: &str, columns: usize) -> String {
     cut
 }
 
-/// Formats a duration for people, in its two largest units, such as `1m 5s`.
 pub(crate) fn duration(duration: Duration) -> String {
     let s = duration.as_secs();
     match s {

@@ -15,13 +15,11 @@ use super::{json, shown, warn_of};
 use crate::exit::Failure;
 use crate::live::SeenGrants;
 
-/// Interval at which the times on a terminal are updated.
 const REDRAW: Duration = Duration::from_secs(1);
 
 /// Moves the cursor to the top left, and clears the screen from there.
 const HOME: &str = "\u{1b}[H\u{1b}[J";
 
-/// Shows the locks until the command is interrupted or its reader closes the pipe.
 pub(super) async fn run(client: &Client, prefix: LockPrefix, json: bool) -> Result<(), Failure> {
     let mut changes = observe_locks(client, prefix)?;
     let on_screen = !json && io::stdout().is_terminal() && !crate::output::has_dumb_terminal();
@@ -87,10 +85,8 @@ fn screen(locks: &BTreeMap<ZnodePath, LockInfo>, now_ms: i64) -> String {
     text
 }
 
-/// Returns a line for each holder of a changed lock, and for each lock that became free.
 fn lines(change: &LockChange, now_ms: i64) -> String {
     let mut text = String::new();
-    // Skip the titles.
     for line in shown(&change.changed, now_ms).lines().skip(1) {
         let _ = writeln!(text, "held   {line}");
     }

@@ -21,8 +21,8 @@ use crate::locks::table::fitted;
 /// a store id and a fencing token.
 pub(super) const HELD: &str = "LOCKKEEPER_HELD";
 
-/// Returns the value of [`HELD`] for a command that runs under this lock: the outer value and one more line. Returns
-/// `None` if the lock is not exclusive or the store has no id.
+/// Returns the value of [`HELD`] for a command under this lock, or `None` if the lock is not exclusive or the store has
+/// no id.
 pub(super) fn held_with(goal: &Goal, store: Option<&str>, token: FencingToken) -> Option<String> {
     let store = store.filter(|_| goal.is_exclusive())?;
     let outer = std::env::var(HELD).unwrap_or_default();
@@ -51,9 +51,7 @@ pub(super) enum Lock {
 
 pub(super) enum Acquired {
     Held(Held),
-    /// The lock is taken, and the caller does not want to wait.
     NotFree,
-    /// The job has already run in this period.
     NotDue {
         since_end: Duration,
         due_in: Duration,
@@ -94,13 +92,12 @@ impl Goal {
         }
     }
 
-    /// Returns `true` if no other client can hold the lock at the same time.
     fn is_exclusive(&self) -> bool {
         !matches!(self, Self::Lock(Lock::Shared(_) | Lock::Permits { .. }))
     }
 
-    /// Fails if an outer `run` holds one of these locks. We would wait for the outer `run`, which waits for its command
-    /// and so for us. A token that is no longer in the queue belongs to a lock that was released.
+    /// Fails if an outer `run` holds one of these locks, because we would wait for the outer `run` while it waits for
+    /// us. A token that is no longer in the queue belongs to a lock that was released.
     async fn check_nesting(&self, client: &Client) -> Result<(), Failure> {
         let Ok(held) = std::env::var(HELD) else {
             return Ok(());
@@ -127,7 +124,6 @@ impl Goal {
         Ok(())
     }
 
-    /// Returns `true` if options of `run` select the kind of this lock, so that the user can choose another kind.
     fn has_kinds(&self) -> bool {
         !matches!(
             self,
@@ -135,7 +131,6 @@ impl Goal {
         )
     }
 
-    /// Returns the first current holder of the lock, or of the first of several locks.
     async fn holder(&self, client: &Client) -> Option<QueueEntry> {
         let queue = match self {
             Self::Lock(Lock::Permits { path, of, .. }) => {
@@ -185,9 +180,10 @@ impl Lock {
 }
 
 impl Run {
-    /// Waits for the lock, or only tries to take it. `reports` receives the position in the queue, and is `None` if no
-    /// terminal shows the position. `front` is the process id that other clients see as the holder's. A user who wants
-    /// to end the command must signal the front, because this process ignores the signals that end a command.
+    /// Waits for the lock, or only tries to take it.
+    ///
+    /// `reports` receives the position in the queue. Other clients see `front` as the process id of the holder, because
+    /// a user who wants to end the command must signal the front. This process ignores such signals.
     pub(super) async fn acquire(
         &self,
         goal: &Goal,
@@ -234,7 +230,7 @@ impl Run {
                 let job = OncePer::new(client, path, *period)?;
                 match self.is_try() {
                     true => job.try_begin_with(options.synced()).await?.into(),
-                    // Wait while another caller runs the job. If that run fails or its machine dies, we run the job.
+                    // Wait while another caller runs the job. If that caller fails or its machine dies, we run the job.
                     false => job.begin_with(options).await?.into(),
                 }
             }
@@ -256,11 +252,9 @@ impl Run {
     }
 }
 
-/// Converts the error. If the lock is in use as another kind of lock, the message also says what to do.
 fn failure(error: LockError, goal: &Goal) -> Failure {
     let (path, kind) = match &error {
         LockError::WrongKind { path, kind, .. } => (path, kind),
-        // `NotAcquired` makes a candidate join the queue again.
         LockError::EntryDeleted { .. } => return Failure::NotAcquired(error.to_string()),
         _ => return error.into(),
     };
@@ -296,7 +290,6 @@ async fn tell_position(
     std::future::pending().await
 }
 
-/// Describes a holder: `backup.sh (host3, pid 4711)`.
 fn description(holder: &QueueEntry) -> String {
     let Some(metadata) = &holder.metadata else {
         return format!("session {}", holder.owner);
@@ -315,7 +308,7 @@ fn description(holder: &QueueEntry) -> String {
     text
 }
 
-/// Maximum width, in columns, of a label or host name in a description. Other clients choose these texts.
+/// Maximum width of a label or host name, in columns. Other clients choose these texts.
 const MAX_NAME: usize = 80;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The sockets between front, guardian, reaper and launcher.
 //!
-//! The stdin of a new process is its socket, and the process receives its open files through this socket. Therefore, we
-//! need no agreement on file descriptor numbers, and no file is inherited by accident. The end of the stream means that
-//! the other process has ended, for whatever reason.
+//! The stdin of a new process is its socket, through which the process receives its open files. The processes therefore
+//! need no agreement on file descriptor numbers, and inherit no file by accident. The end of the stream means that the
+//! other process has ended, for whatever reason.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -24,21 +24,19 @@ use tokio::sync::watch;
 
 use super::deadline::Deadlines;
 
-/// State of the guardian, as reported to the front. Each report replaces the one before. The guardian never waits until
-/// the front has read a report, because the front may be stopped for any length of time.
+/// State of the guardian, as reported to the front. Each report replaces the previous report. The guardian never waits
+/// for the front to read a report, because the front may be stopped for any length of time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Report {
-    /// Position in the queue while waiting.
     pub(super) waiting: Option<Waiting>,
     /// Number of grants so far. The front answers each grant with [`Order::Execute`].
     pub(super) granted: u64,
-    /// The command. `Some` from its start until its last process has ended.
+    /// `Some` from the start of the command until its last process has ended.
     pub(super) command: Option<Running>,
     /// Number of times that the command was stopped, and the signal that stopped it last.
     pub(super) stops: (u64, i32),
-    /// The most recent lines for the user.
     pub(super) notes: Vec<String>,
-    /// Number of all lines so far, including lines that are no longer in `notes`.
+    /// Number of all lines for the user so far, including lines that are no longer in `notes`.
     pub(super) noted: u64,
     pub(super) end: Option<End>,
 }
@@ -54,7 +52,6 @@ impl Report {
         }
     }
 
-    /// Returns the lines after the first `seen` lines, if they are still in `notes`.
     pub(super) fn notes_after(&self, seen: u64) -> &[String] {
         let new = usize::try_from(self.noted.saturating_sub(seen)).unwrap_or(usize::MAX);
         &self.notes[self.notes.len().saturating_sub(new)..]
@@ -67,7 +64,6 @@ pub(super) struct Waiting {
     pub(super) holder: Option<String>,
 }
 
-/// A running command, and how long it may run without further reports from the guardian.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Running {
     /// Process id of the command's first process, which is also its group id.
@@ -83,27 +79,18 @@ pub(super) struct End {
     pub(super) message: Option<String>,
 }
 
-/// State of the reaper's command, as reported to guardian and front. As with [`Report`], each report replaces the one
-/// before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Command {
-    /// Number of the grant under which the command was started.
     pub(super) granted: u64,
-    /// Process id of the command's first process, which is also the command's group id.
     pub(super) group: i32,
     pub(super) cgroup: Option<PathBuf>,
-    /// Number of times that the command was stopped, and the signal that stopped it last.
     pub(super) stops: (u64, i32),
-    /// Set when the command's last process has ended.
     pub(super) over: Option<Over>,
 }
 
-/// Why a command ended. If there are several reasons, we report the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Over {
-    /// The first process has ended on its own with this shell status.
     Done(u8),
-    /// The guardian has asked the reaper to end the command.
     Asked,
     /// The guardian has died, or has not reported a renewed lease in time.
     Unheard,
@@ -115,9 +102,7 @@ pub(super) enum Order {
     /// The front is alive and knows the process group of this grant's command, so the command may be executed.
     Execute(u64),
     Signal(i32),
-    /// The deadlines of the current lease. Only the reaper receives this order.
     Lease(Deadlines),
-    /// The command must end. Only the reaper receives this order.
     End,
 }
 
@@ -127,7 +112,6 @@ impl Order {
     }
 }
 
-/// Starts this program again in a new process group, with one end of a socket as its stdin.
 pub(super) fn spawn_self(
     arguments: impl IntoIterator<Item = std::ffi::OsString>,
     configure: impl FnOnce(&mut std::process::Command),
@@ -136,7 +120,7 @@ pub(super) fn spawn_self(
     let mut command = crate::executable::command()?;
     command.args(arguments);
     command.stdin(Stdio::from(OwnedFd::from(other)));
-    // Start the process in its own group, so that a signal to our group does not reach it, and vice versa.
+    // Use a separate group, so that a signal to our group does not reach the new process, and vice versa.
     command.process_group(0);
     configure(&mut command);
     Ok((command.spawn()?, own))
@@ -152,7 +136,6 @@ pub(super) fn inherited() -> io::Result<UnixStream> {
     Ok(stdin.into())
 }
 
-/// Maximum number of files sent together: the standard files and a socket.
 const MOST_FILES: usize = 4;
 
 pub(super) fn send_files(socket: &UnixStream, files: &[BorrowedFd<'_>]) -> io::Result<()> {
@@ -164,7 +147,6 @@ pub(super) fn send_files(socket: &UnixStream, files: &[BorrowedFd<'_>]) -> io::R
     Ok(())
 }
 
-/// Receives the files that [`send_files`] has sent. Returns `None` if the other process has ended.
 pub(super) fn receive_files<const N: usize>(
     socket: &UnixStream,
 ) -> io::Result<Option<[OwnedFd; N]>> {
@@ -172,7 +154,6 @@ pub(super) fn receive_files<const N: usize>(
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
     let mut into = [IoSliceMut::new(&mut byte)];
-    // Set close-on-exec, so that a process that is started at the same time does not inherit the files.
     #[cfg(target_os = "linux")]
     let flags = RecvFlags::CMSG_CLOEXEC;
     #[cfg(not(target_os = "linux"))]
@@ -198,7 +179,6 @@ pub(super) fn standard_files() -> [BorrowedFd<'static>; 3] {
     [stdin(), stdout(), stderr()]
 }
 
-/// Messages from the other process, as lines of JSON.
 pub(super) struct Incoming(Lines<BufReader<OwnedReadHalf>>);
 
 impl Incoming {
@@ -208,14 +188,12 @@ impl Incoming {
 
     /// Waits for the next message. Returns `None` when the other process has ended. Cancel safe.
     pub(super) async fn next<T: for<'a> Deserialize<'a>>(&mut self) -> Option<T> {
-        // Treat an error like the end of the stream. For example, a process that was killed may leave a truncated
-        // message.
+        // An error counts as the end of the stream. For example, a killed process may leave a truncated message.
         let line = self.0.next_line().await.ok()??;
         serde_json::from_str(&line).ok()
     }
 }
 
-/// Writes the newest report whenever it has changed, until the sender is dropped.
 pub(super) async fn write_reports<T: Clone + Serialize>(
     mut half: OwnedWriteHalf,
     mut reports: watch::Receiver<T>,
@@ -227,13 +205,11 @@ pub(super) async fn write_reports<T: Clone + Serialize>(
     half.shutdown().await
 }
 
-/// Orders to another process. Sending an order never blocks, even if the other process does not read.
+/// A queue of orders to another process. Sending an order never blocks, even if the other process does not read.
 pub(super) struct Orders {
     half: OwnedWriteHalf,
-    /// Unwritten rest of the order that is being written.
     partial: Vec<u8>,
-    /// Orders that are not written yet. A new order replaces an equal one, as with pending signals, and a new lease
-    /// replaces an older lease.
+    /// A new order replaces an equal order, as with pending signals. A new lease replaces an older lease.
     queued: VecDeque<Order>,
 }
 
@@ -263,14 +239,13 @@ impl Orders {
             match self.half.try_write(&self.partial) {
                 Ok(written) => drop(self.partial.drain(..written)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // The other process has ended. We notice this at the end of its reports.
+                // The other process has ended. The end of its reports shows this.
                 Err(_) => self.partial.clear(),
             }
         }
     }
 
-    /// Waits until the socket accepts more bytes, and writes the queued orders. Never returns if nothing is queued.
-    /// Cancel safe.
+    /// Writes the queued orders when the socket accepts more bytes. Waits forever if nothing is queued. Cancel safe.
     pub(super) async fn written(orders: &mut Option<Self>) {
         match orders {
             Some(orders) if !orders.partial.is_empty() => {

@@ -1,4 +1,4 @@
-//! [`Deadlines`]: when the command is terminated and killed before the lease ends.
+//! [`Deadlines`]: the times at which the command is terminated and killed before the lease ends.
 
 use std::time::Duration;
 
@@ -9,9 +9,8 @@ use serde::{Deserialize, Serialize};
 /// includes suspended time and is the same for all processes.
 ///
 /// The guardian renews the lease every third of the session timeout, and a lease lasts nine tenths of the timeout. More
-/// than a quarter of the timeout is therefore left at each renewal. This is also true in an ensemble, where the proof
-/// of a lease applies to an earlier write. If less than a fifth of the timeout is left, a renewal has failed, and the
-/// command must end.
+/// than a fifth of the timeout is therefore left at each renewal, even in an ensemble, where a lease counts from an
+/// earlier write. If less is left, a renewal has failed, and the command must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Deadlines {
     held_until: u64,
@@ -30,28 +29,25 @@ impl Deadlines {
         }
     }
 
-    /// When the guardian sends SIGTERM.
     pub(super) fn terminate(&self) -> BootInstant {
         self.before_end(self.margin() * 2)
     }
 
-    /// When the reaper sends SIGTERM because the guardian has not asked for it.
     pub(super) fn terminate_by_reaper(&self) -> BootInstant {
         self.before_end(self.margin() * 3 / 2)
     }
 
-    /// When the reaper kills the remaining processes.
     pub(super) fn kill(&self) -> BootInstant {
         self.before_end(self.margin())
     }
 
-    /// When guardian and front kill the remaining processes because the reaper has not done so.
+    /// Returns the time at which guardian and front kill the remaining processes in place of the reaper.
     pub(super) fn kill_by_others(&self) -> BootInstant {
         self.before_end(self.margin() / 2)
     }
 
-    /// Interval at which the guardian looks at the lease. It is short compared with the lease, because reaper and
-    /// front know only the lease that the guardian has reported last.
+    /// Returns the interval at which the guardian checks the lease. The interval is short, because reaper and front
+    /// know only the lease that the guardian has reported last.
     pub(super) fn interval(&self) -> Duration {
         Duration::from_nanos(self.timeout / 20)
     }
@@ -72,7 +68,7 @@ const LATE: Duration = Duration::from_millis(100);
 /// Time to wait for messages that the other process could not write while this process was stopped.
 const TIME_TO_TELL: Duration = Duration::from_millis(200);
 
-/// Detects deadlines that passed while this process was stopped. In this case, the newest message that this process has
+/// Detects deadlines that passed while this process was stopped. After a stop, the newest message that this process has
 /// read may be outdated.
 #[derive(Default)]
 pub(super) struct Overslept {
@@ -81,13 +77,12 @@ pub(super) struct Overslept {
 }
 
 impl Overslept {
-    /// Returns when to act. `due` is the deadline from the newest message.
     pub(super) fn due(&self, due: BootInstant) -> BootInstant {
         due.max(self.not_before)
     }
 
-    /// Returns `true`, once per deadline, if this process was stopped when it should have acted. [`due`](Self::due)
-    /// then returns a later time, so that a newer message can arrive first.
+    /// Returns `true`, once per deadline, if this process was stopped at the deadline. Afterwards [`due`](Self::due)
+    /// returns a later time, so that a newer message can arrive first.
     pub(super) fn is_new(&mut self, due: BootInstant, now: BootInstant) -> bool {
         if self.due == Some(due) || now.since(due) < LATE {
             return false;

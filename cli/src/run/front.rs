@@ -20,7 +20,6 @@ use super::terminal::Terminal;
 use super::tree::{Tree, adopt_orphans, can_be_ended, children};
 use crate::exit::Failure;
 
-/// Starts the guardian with this process's arguments, and returns the command's status.
 pub(super) fn run(guardian: &str, grace: Duration, quiet: bool) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -34,8 +33,8 @@ pub(super) fn run(guardian: &str, grace: Duration, quiet: bool) -> ExitCode {
     }
 }
 
-/// Time for the guardian to report the end of its command. We can wait for long, because no process of the command is
-/// left, and a busy machine may delay the guardian.
+/// Time for the guardian to report the end of its command. A busy machine may delay the guardian. A long wait does no
+/// harm, because no process of the command is left.
 const TIME_TO_REPORT_END: Duration = Duration::from_secs(5);
 
 /// Additional time, after the grace period, for the reaper to kill the command of a dead guardian.
@@ -45,20 +44,17 @@ struct Front {
     clock: Clock,
     grace: Duration,
     guardian: Pid,
-    /// Children inherited from a shell that has replaced itself with this process.
+    /// Children that this process has inherited from a shell that called `exec`.
     others: Vec<Pid>,
     signals: Signals,
     reports: Incoming,
-    /// Reports of the reapers. `None` once guardian and reaper have ended.
     commands: Option<Incoming>,
     /// `None` once the user has given up. Dropping the orders informs the guardian.
     orders: Option<Orders>,
     terminal: Option<Terminal>,
     messages: Messages,
     seen: Report,
-    /// The newest report of a reaper, and when it arrived.
     command: Option<(Command, BootInstant)>,
-    /// The user's signal to give up.
     cancelled: Option<Signal>,
     shows_wait: bool,
     overslept: Overslept,
@@ -135,7 +131,7 @@ impl Front {
             let act_at = due.map(|due| self.overslept.due(due));
             tokio::select! {
                 biased;
-                // Poll the reports before the deadline, because a pending report may contain a renewed lease.
+                // A pending report may contain a renewed lease, so poll the reports before the deadline.
                 report = self.reports.next::<Report>() => {
                     let Some(report) = report else {
                         return self.without_guardian("the guardian process has died").await;
@@ -161,7 +157,6 @@ impl Front {
         }
     }
 
-    /// Processes a report. Returns the exit status if this was the last report.
     fn see(&mut self, report: Report) -> Option<u8> {
         let before = std::mem::replace(&mut self.seen, report);
         let report = &self.seen;
@@ -192,7 +187,6 @@ impl Front {
             return;
         }
         if let Some(group) = self.seen.command.as_ref().and_then(group) {
-            // Become the parent of the command's processes if guardian and reaper are killed.
             if adopt_orphans().is_err() {
                 return;
             }
@@ -200,11 +194,10 @@ impl Front {
                 terminal.lend_at_once(group);
             }
         }
-        // Let the command execute only now, because from here on we can end the command even without the guardian.
+        // Let the command execute only now, because from here on we can end the command without the guardian.
         self.order(Order::Execute(self.seen.granted));
     }
 
-    /// Processes a report of a reaper, or `None` when the last reaper has ended.
     fn see_command(&mut self, command: Option<Command>) {
         match command {
             Some(command) => self.command = Some((command, self.clock.now())),
@@ -224,8 +217,6 @@ impl Front {
         }
     }
 
-    /// Forwards a signal to the command, or acts on the signal if no command runs. Returns an exit status if this
-    /// process must end.
     fn signal(&mut self, signal: Signal) -> Option<u8> {
         let group = self.seen.command.as_ref().and_then(group);
         match (signal, group) {
@@ -238,7 +229,7 @@ impl Front {
             (_, Some(_)) => self.order(Order::Signal(signal.as_raw())),
             (Signal::CONT | Signal::USR1 | Signal::USR2, None) => {}
             (Signal::TSTP, None) => stop_self(),
-            // Exit immediately at the second signal, without the guardian, which gives up the lock on its own.
+            // The second signal ends this process immediately. The guardian gives up the lock on its own.
             (_, None) if self.cancelled.is_some() => return Some(status_of(signal)),
             (_, None) => {
                 self.cancelled = Some(signal);
@@ -248,7 +239,6 @@ impl Front {
         None
     }
 
-    /// Handles a command that was stopped by Ctrl-Z or because it wants the terminal.
     fn stopped(&mut self) {
         let Some(group) = self.seen.command.as_ref().and_then(group) else {
             return;
@@ -268,7 +258,6 @@ impl Front {
         stop_self();
     }
 
-    /// Returns when the front kills the guardian and the command if no newer report arrives.
     fn due(&self) -> Option<BootInstant> {
         let act_at = self.seen.command.as_ref()?.deadlines?.kill_by_others();
         Some(match self.over_since() {
@@ -283,7 +272,6 @@ impl Front {
         is_over.then_some(*since)
     }
 
-    /// Waits for the end of a command whose guardian is dead.
     async fn without_guardian(&mut self, reason: &str) -> Result<u8, Failure> {
         let Some(running) = self.seen.command.clone() else {
             return Err(Failure::Other(reason.to_owned()));
@@ -309,7 +297,6 @@ impl Front {
     }
 }
 
-/// Waits for the next report of a reaper. Returns `None` when the reapers have ended. Cancel safe.
 async fn next_command(commands: &mut Option<Incoming>) -> Option<Command> {
     match commands {
         Some(commands) => commands.next().await,
@@ -321,7 +308,6 @@ fn group(running: &Running) -> Option<Pid> {
     Pid::from_raw(running.group)
 }
 
-/// Returns `true` if the signal asks this process to end. Used when no command runs any more.
 fn is_end(signal: Signal) -> bool {
     [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM].contains(&signal)
 }

@@ -23,25 +23,22 @@ use super::{REAPER, Run};
 use crate::exit::Failure;
 use crate::locks::table::duration;
 
-/// Time limit for closing the session when we need no confirmation, for example after a loss. Without a confirmation,
-/// the session expires.
+/// Time limit for closing a session if we need no confirmation, for example after a loss.
 const SHORT_GOODBYE: Duration = Duration::from_secs(1);
 
-/// Time limit for the confirmation of a release. The limit allows for a restart of the server, but is not longer,
-/// because the user waits for the command's status. Without a confirmation, the session expires.
+/// Time limit for the confirmation of a release. The limit allows for a restart of the server. It is not longer,
+/// because the user waits for the command's status.
 const GOODBYE: Duration = Duration::from_secs(5);
 
 const BEFORE_NEXT_TERM: Duration = Duration::from_secs(1);
 
 const TIME_TO_START: Duration = Duration::from_secs(10);
 
-/// Minimum time for the front to answer a grant.
 const SHORTEST_TO_ANSWER: Duration = Duration::from_secs(1);
 
 /// Additional time, after the grace period, for the reaper to kill the command.
 const LATE: Duration = Duration::from_millis(500);
 
-/// Runs the guardian. Its stdin is the socket to the front.
 pub(super) fn run(run: Run) -> ExitCode {
     match start(run) {
         Ok(()) => ExitCode::SUCCESS,
@@ -92,7 +89,6 @@ fn start(run: Run) -> io::Result<()> {
             .reports
             .send_modify(|report| report.end = Some(end));
         drop(guardian);
-        // An error means that the front has ended.
         let _ = writing.await;
         Ok(())
     })
@@ -101,26 +97,22 @@ fn start(run: Run) -> io::Result<()> {
 struct Guardian {
     clock: Clock,
     run: Run,
-    /// Process id of the front, shown as the holder.
     front: u32,
     /// The front's stdin, stdout and stderr for the command, and a socket to the front for the reaper.
     files: [OwnedFd; 4],
     orders: Incoming,
     reports: watch::Sender<Report>,
-    /// Number of the last grant that the front has answered.
     answered: u64,
-    /// True once the store has been reached.
     has_connected: bool,
-    /// The last SIGINT or SIGTERM that the user has sent to the command. A candidate does not campaign again after it.
+    /// The last SIGINT or SIGTERM that the user has sent to the command. A candidate does not campaign again after this
+    /// signal.
     told_to_end: Option<Signal>,
 }
 
 #[derive(Clone, Debug)]
 enum Cause {
-    /// The command's first process has ended with this status.
     Done(u8),
     Lost(String),
-    /// The front has ended.
     Abandoned,
     /// The front has not answered the grant, because it was stopped before the grant.
     Unanswered,
@@ -139,8 +131,8 @@ impl Guardian {
                 continue;
             };
             let goes_on = match &end {
-                // The user has asked the candidate to end. Check this first, so that the candidate does not campaign
-                // again if the lock was lost while the command was ending.
+                // The candidate must not campaign again after the user has asked it to end, even if the lock was lost
+                // while the command was ending.
                 _ if self.told_to_end.is_some() => false,
                 Err(Failure::Lost(_) | Failure::NotAcquired(_)) => self.run.is_election,
                 // A candidate that has never reached the store gives up, because the user has probably made a mistake.
@@ -154,7 +146,6 @@ impl Guardian {
                 self.note(reason);
             }
             number += 1;
-            // Delay, because the store may fail immediately each time.
             tokio::select! {
                 () = self.clock.sleep(BEFORE_NEXT_TERM) => (),
                 signal = given_up(&mut self.orders) => return Ok(abandoned(signal)),
@@ -207,7 +198,7 @@ impl Guardian {
         match outcome {
             Ok(Cause::Done(status)) => {
                 match held {
-                    // A failed run is not recorded, so that the next caller runs the job.
+                    // Record only a successful run, so that the next caller repeats a failed job.
                     Held::Job(run) if status == 0 => {
                         if let Err(reason) = self.finish(&client, run).await {
                             return Ok(Some(unrecorded(&reason)));
@@ -239,7 +230,7 @@ impl Guardian {
         }
     }
 
-    /// Connects and waits for the lock. Returns `None` if the front ends first.
+    /// Connects and waits for the lock. Returns `None` if the front ends or the user gives up first.
     async fn acquire(&mut self, goal: &Goal) -> Result<Option<(Client, Acquired)>, Failure> {
         let is_shown = self.files[2].is_terminal() && !self.run.quiet;
         let (run, reports) = (&self.run, is_shown.then_some(&self.reports));
@@ -267,14 +258,13 @@ impl Guardian {
         }
     }
 
-    /// Runs the command until none of its processes is left.
     async fn command(
         &mut self,
         goal: &Goal,
         held: &dyn AnyGuard,
         number: u64,
     ) -> Result<Cause, Failure> {
-        // Become the parent of the command's processes if its reaper dies.
+        // Become the parent of the command's processes if the reaper dies.
         adopt_orphans()?;
         reap(|_, _| ());
         let grace = self.run.grace.as_millis().to_string();
@@ -319,14 +309,10 @@ impl Guardian {
         cause
     }
 
-    /// Records a successful run of a job, and releases its lock.
-    ///
-    /// # Errors
-    /// If the lock was lost or the store was unreachable for the whole session timeout. In this case, we do not know
-    /// whether the run is recorded.
+    /// Records a successful run of a job. After an error, we do not know whether the run is recorded.
     async fn finish(&self, client: &Client, run: lockkeeper::Run) -> Result<(), String> {
         let session_timeout = run.guard().session().timeout();
-        // Wait at least for the session timeout. No other client can hold the lock before the session has ended.
+        // Keep trying for the session timeout, because no other client can hold the lock before the session has ended.
         let longest = session_timeout.unwrap_or(GOODBYE).max(GOODBYE);
         let finished = tokio::select! {
             finished = run.finish() => finished.map_err(|error| error.to_string()),
@@ -357,7 +343,6 @@ impl Guardian {
         }
     }
 
-    /// Leaves a lock that was lost.
     async fn give_up(&self, client: &Client, held: Held) {
         drop(held);
         self.close_soon(client).await;
@@ -371,7 +356,6 @@ impl Guardian {
         self.close_within(client, SHORT_GOODBYE).await;
     }
 
-    /// Closes the session. If the store does not answer in time, the session expires.
     async fn close_within(&self, client: &Client, time: Duration) {
         tokio::select! {
             _ = client.close() => (),
@@ -381,7 +365,7 @@ impl Guardian {
 }
 
 /// Returns the end for a user who has given up. The front uses the status only if `signal` arrived when the command had
-/// just ended. Otherwise the front has exited, or it knows the status itself.
+/// just ended. Otherwise the front has exited, or knows the status itself.
 fn abandoned(signal: Option<Signal>) -> End {
     let status = signal.and_then(|signal| u8::try_from(128 + signal.as_raw()).ok());
     End {
@@ -390,9 +374,8 @@ fn abandoned(signal: Option<Signal>) -> End {
     }
 }
 
-/// Waits until the front ends, or until the user asks the command to end, and returns the signal in the second case.
-/// Called while no command runs, so all other orders are for a command that has just ended, and are ignored. Cancel
-/// safe.
+/// Waits until the front ends, or returns the signal with which the user asks the command to end. Ignores other orders,
+/// which are for a command that has just ended. Cancel safe.
 async fn given_up(orders: &mut Incoming) -> Option<Signal> {
     loop {
         match orders.next().await? {
@@ -402,16 +385,14 @@ async fn given_up(orders: &mut Incoming) -> Option<Signal> {
     }
 }
 
-/// Returns the signal with this number if it asks a program to end (SIGINT or SIGTERM). SIGHUP and SIGQUIT are not
-/// included, because they have other meanings for some programs.
+/// Returns the signal with this number if it asks a program to end. SIGHUP and SIGQUIT do not count, because they have
+/// other meanings for some programs.
 fn ending(number: i32) -> Option<Signal> {
     [Signal::INT, Signal::TERM]
         .into_iter()
         .find(|signal| signal.as_raw() == number)
 }
 
-/// Returns the end for a job that has succeeded, but whose run we could not record for certain. Another process may run
-/// the job again.
 fn unrecorded(reason: &str) -> End {
     let failure = Failure::Lost(format!(
         "the command has succeeded, but its run may not be recorded: {reason}"
@@ -434,15 +415,11 @@ struct Watch<'a> {
     reaper: Pid,
     reports: Incoming,
     orders: Option<Orders>,
-    /// The newest report of the reaper, or `None` until it has started.
     command: Option<Command>,
-    /// The lease as last sent to reaper and front.
     known_lease: Option<Deadlines>,
     has_executed: bool,
-    /// Deadline for the reaper to start, and then for the front to answer.
     answer_by: BootInstant,
     ending: Option<Ending>,
-    /// Latest time for the next look at the lease.
     look_at: BootInstant,
 }
 
@@ -461,7 +438,6 @@ impl Watch<'_> {
             let next_look = self.next_look();
             tokio::select! {
                 biased;
-                // Poll the timer first, so that a flood of orders cannot delay it.
                 () = clock.sleep_until(next_look) => {
                     if self.look() {
                         return self.without_reaper("the process that watches the command does not end it").await;
@@ -491,7 +467,6 @@ impl Watch<'_> {
         }
     }
 
-    /// Processes a report of the reaper. Returns how the command has ended once no process is left.
     fn see(&mut self, command: Command) -> Option<Over> {
         if command.over.is_some() {
             return command.over;
@@ -523,7 +498,6 @@ impl Watch<'_> {
         match order {
             Order::Execute(number) => {
                 self.guardian.answered = number;
-                // Ignore an answer that is late or belongs to an earlier grant.
                 if number == self.number && self.ending.is_none() && !self.has_executed {
                     self.has_executed = true;
                     self.order(order);
@@ -543,7 +517,6 @@ impl Watch<'_> {
         }
     }
 
-    /// Asks the reaper to end the command, unless we have asked before.
     fn end(&mut self, cause: Cause) {
         if let Some(ending) = &mut self.ending {
             // If the lock is lost while the command is already ending, report the loss as the cause.
@@ -569,7 +542,7 @@ impl Watch<'_> {
         self.ending = Some(Ending { cause, kill_at });
     }
 
-    /// Returns when to call [`look`](Self::look) next. Only a renewed lease postpones this time.
+    /// Returns the time of the next [`look`](Self::look). Only a renewed lease postpones this time.
     fn next_look(&self) -> BootInstant {
         let act_at = match (&self.ending, deadlines(self.held)) {
             (Some(_), _) => self.kill_at(),
@@ -583,16 +556,15 @@ impl Watch<'_> {
         act_at.min(self.look_at)
     }
 
-    /// Returns when we kill the command if the reaper has not done so. This time is always before the lease ends.
+    /// Returns the time at which we kill the command in place of the reaper. This time is always before the lease ends.
     fn kill_at(&self) -> BootInstant {
         let ending = self.ending.as_ref().map(|ending| ending.kill_at);
         let asked = ending.unwrap_or(BootInstant::from_nanos(u64::MAX));
         deadlines(self.held).map_or(asked, |deadlines| asked.min(deadlines.kill_by_others()))
     }
 
-    /// Sends a renewed lease to reaper and front. Asks the reaper to end the command if the lease is about to end, or
-    /// if the reaper or the front has exceeded a time limit. Returns `true` if the reaper has failed to end the
-    /// command.
+    /// Sends a renewed lease to reaper and front, and ends the command if the lease is about to end or a time limit has
+    /// passed. Returns `true` if the reaper has failed to end the command.
     fn look(&mut self) -> bool {
         let deadlines = deadlines(self.held);
         if let (Some(lease), true) = (deadlines, self.known_lease != deadlines) {
@@ -631,7 +603,6 @@ impl Watch<'_> {
         self.lost(reason)
     }
 
-    /// Reports a loss that was noticed only after the command had ended.
     fn lost(&self, reason: &str) -> Cause {
         let text = format!("the lock was lost: {reason}; the command was ended");
         let reports = &self.guardian.reports;
@@ -639,9 +610,8 @@ impl Watch<'_> {
         Cause::Lost(reason.to_owned())
     }
 
-    /// Kills the reaper and ends the command in its place.
     async fn without_reaper(&mut self, reason: &str) -> Result<Cause, Failure> {
-        // The pid cannot have been reused, because this is our child and we have not waited for it.
+        // The pid cannot have been reused, because we have not waited for this child yet.
         let _ = kill_process(self.reaper, Signal::KILL);
         if let (Some(command), Some(group)) = (&self.command, self.group())
             && self.has_executed

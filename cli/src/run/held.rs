@@ -42,7 +42,6 @@ impl<G: LockGuard> AnyGuard for G {
 
 pub(super) enum Held {
     Lock(Box<dyn AnyGuard>),
-    /// A run of a job. We record the run if its command succeeds.
     Job(lockkeeper::Run),
 }
 

@@ -9,12 +9,11 @@ use std::process::{Command, ExitCode};
 use super::channel::{inherited, receive_files};
 use crate::output::print_error;
 
-/// Exit statuses that a shell uses.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// Executes the command once the reaper says so. If the reaper ends first, the command is never executed. The
-/// arguments are the reaper's process id and the command.
+/// Executes the command when the reaper has sent the command's files. If the reaper ends first, the command is never
+/// executed.
 pub(crate) fn launcher(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     // If the reaper is killed, the kernel sends SIGTERM to the command's first process, unless this process has changed
     // its user.
@@ -38,7 +37,6 @@ pub(crate) fn launcher(mut arguments: impl Iterator<Item = OsString>) -> ExitCod
     let error = command.exec();
     if let Ok(stderr) = &mut own_stderr {
         let program = program.to_string_lossy();
-        // Stderr may be closed.
         let _ = writeln!(stderr, "lockkeeper: {program} cannot be executed: {error}");
     }
     ExitCode::from(match error.kind() {

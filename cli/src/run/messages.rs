@@ -1,5 +1,5 @@
-//! [`Messages`]: the front's output on stderr. The front never waits until a text is written, because a terminal may
-//! block output (Ctrl-S) and a pipe may have a reader that does not read.
+//! [`Messages`]: the front's output on stderr. The front never waits for a write, because a terminal may block output
+//! (Ctrl-S) and the reader of a pipe may not read.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -11,7 +11,6 @@ use super::channel::Waiting;
 use crate::locks::names::escaped_lines;
 use crate::locks::table::fitted;
 
-/// Limit of queued texts. Further texts are dropped.
 const ROOM: usize = 64;
 
 pub(super) struct Messages {
@@ -26,8 +25,8 @@ impl Messages {
         let write = move || {
             let _end = end;
             for text in next {
-                // Use a single write, because other processes may write to the same terminal. Ignore an error, which
-                // means that stderr has no reader.
+                // Use a single write, because other processes may write to the same terminal. An error means that
+                // stderr has no reader.
                 let _ = io::stderr().write_all(text.as_bytes());
             }
         };
@@ -42,8 +41,8 @@ impl Messages {
         let _ = self.texts.try_send(format!("lockkeeper: {text}\n"));
     }
 
-    /// Shows the position on a single terminal line, which is overwritten and finally cleared. A dumb terminal gets a
-    /// new line each time.
+    /// Shows the position on one terminal line, which the next call overwrites. A dumb terminal gets a new line each
+    /// time.
     pub(super) fn show_wait(&self, waiting: Option<&Waiting>) {
         let text = waiting.map_or(String::new(), |waiting| {
             let holder = waiting.holder.as_deref();
@@ -53,13 +52,12 @@ impl Messages {
         let text = match (crate::output::has_dumb_terminal(), waiting) {
             (true, None) => return,
             (true, Some(_)) => format!("{text}\n"),
-            // Leave the last column free, because some terminals wrap there and the line could not be overwritten.
+            // Leave the last column free. Some terminals wrap there, and we could not overwrite the line.
             (false, _) => format!("\r\x1b[2K{}", fitted(&text, columns() - 1)),
         };
         let _ = self.texts.try_send(text);
     }
 
-    /// Waits until all queued texts are written. Dropping this future may lose the remaining texts.
     pub(super) async fn written(self) {
         drop(self.texts);
         let _ = self.written.await;

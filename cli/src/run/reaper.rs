@@ -1,9 +1,8 @@
-//! The reaper: the parent of the command. It is the only process that can be certain that no process of the command is
-//! left.
+//! The reaper: the parent of the command. Only the reaper can be certain that no process of the command is left.
 //!
-//! On Linux it is a *subreaper*, so orphaned processes of the command become its children and cannot escape. It starts
-//! nothing else, so the command is over when the kernel reports that there are no children. It ends the command if the
-//! guardian asks for it or dies, and in any case before the last reported end of the lease.
+//! On Linux, the reaper is a *subreaper*, so orphaned processes of the command become its children and cannot escape.
+//! The reaper starts no other process, so the command is over when the kernel reports no children. The reaper ends the
+//! command if the guardian asks for it or dies, and in any case before the last reported end of the lease.
 
 use std::ffi::OsString;
 use std::io;
@@ -25,12 +24,9 @@ use super::deadline::{Deadlines, Overslept};
 use super::signals::Signals;
 use super::tree::{Children, KILL_AGAIN, Tree, adopt_orphans, reap};
 
-/// Time for the front to receive the last report if the front is stopped. It needs this report only if the guardian
-/// dies.
+/// Time for a stopped front to receive the last report. The front needs this report only if the guardian dies.
 const TIME_TO_TELL_FRONT: Duration = Duration::from_secs(1);
 
-/// Starts the command's launcher and waits for the end of all its processes. The arguments are the number of the
-/// grant, the milliseconds between SIGTERM and SIGKILL, and the command.
 pub(crate) fn reaper(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     match start(arguments) {
         Ok(()) => ExitCode::SUCCESS,
@@ -52,8 +48,7 @@ fn start(mut arguments: impl Iterator<Item = OsString>) -> io::Result<()> {
     };
     adopt_orphans()?;
     let own = getpid().as_raw_pid().to_string();
-    // Spawn before we handle any signal, so that the command inherits which signals our caller ignores, including
-    // SIGCHLD.
+    // Spawn before handling any signal, so that the command ignores the same signals as our caller, including SIGCHLD.
     let (child, launcher) = spawn_self(
         [LAUNCHER.into(), own.into()].into_iter().chain(arguments),
         |_| (),
@@ -61,7 +56,6 @@ fn start(mut arguments: impl Iterator<Item = OsString>) -> io::Result<()> {
     let tree = Tree::of_new(Pid::from_child(&child))?;
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().build()?.block_on(async {
-        // Handle these signals so that they do not end us. A service manager sends them to all processes.
         let _deaf = Signals::listen(&[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM])?;
         let signals = Signals::listen(&[Signal::CHILD])?;
         let (orders, to_guardian) = asynchronous(guardian)?.into_split();
@@ -94,7 +88,6 @@ fn start(mut arguments: impl Iterator<Item = OsString>) -> io::Result<()> {
             .reports
             .send_modify(|command| command.over = Some(over));
         drop(reaper);
-        // Errors mean that guardian or front have ended.
         let _ = told_guardian.await;
         let _ = tokio::time::timeout(TIME_TO_TELL_FRONT, told_front).await;
         Ok(())
@@ -108,15 +101,12 @@ struct Reaper {
     /// The socket to the launcher, and the open files of the command. `None` once the command may execute or has to
     /// end.
     launcher: Option<(UnixStream, [OwnedFd; 3])>,
-    /// Status of the command's first process, once it has ended.
     status: Option<WaitStatus>,
     /// `None` for a session without a timeout.
     lease: Option<Deadlines>,
     overslept: Overslept,
     ending: Option<Ending>,
-    /// Latest time for the next look at the children.
     look_at: BootInstant,
-    /// Earliest time to send SIGKILL again.
     kill_again_at: BootInstant,
     reports: watch::Sender<Command>,
 }
@@ -133,7 +123,6 @@ impl Reaper {
         loop {
             let children = self.reap();
             if let (Some(status), None) = (self.status, &self.ending) {
-                // The first process has ended. End background processes that it has left behind.
                 self.end(Over::Done(exit_status(status)));
             }
             if let (Some(ending), true) = (&self.ending, self.tree.is_empty(&children)) {
@@ -180,13 +169,11 @@ impl Reaper {
         match order {
             Order::Execute(_) => {
                 if let (Some((launcher, files)), None) = (self.launcher.take(), &self.ending) {
-                    // An error means that the launcher was killed. We reap it later.
                     let _ = send_files(&launcher, &files.each_ref().map(AsFd::as_fd));
                 }
             }
             Order::Signal(number) => {
-                // Send no signal after the end of the first process, because the group's number may belong to another
-                // group by then.
+                // After the end of the first process, its number may belong to another group, so send no more signals.
                 if let (Some(signal), None) = (Signal::from_named_raw(number), self.status) {
                     self.tree.signal_group(signal);
                 }
@@ -199,13 +186,12 @@ impl Reaper {
     fn without_guardian(&mut self) {
         self.end(Over::Unheard);
         if let (Some(ending), None) = (&mut self.ending, self.lease) {
-            // Without a lease, the guardian contained the store, which has ended with it. Kill the command immediately,
-            // because another client may already hold the lock.
+            // Without a lease, the store was embedded in the guardian and has ended with it. Kill the command
+            // immediately, because another client may already hold the lock.
             ending.kill_at = self.clock.now();
         }
     }
 
-    /// Asks the command to end, unless it was asked before.
     fn end(&mut self, over: Over) {
         if self.ending.is_some() {
             return;
@@ -220,7 +206,6 @@ impl Reaper {
         self.ending = Some(Ending { over, kill_at });
     }
 
-    /// Returns when to call [`look`](Self::look) next. Only a renewed lease postpones this time.
     fn next_look(&self) -> BootInstant {
         match (&self.ending, self.lease) {
             (Some(_), _) => self.kill_at().max(self.kill_again_at).min(self.look_at),
@@ -229,7 +214,7 @@ impl Reaper {
         }
     }
 
-    /// Returns when the command is killed, which is always before the lease ends (invariant 6).
+    /// Returns the time at which the command is killed. This time is always before the lease ends (invariant 6).
     fn kill_at(&self) -> BootInstant {
         let ending = self.ending.as_ref().map(|ending| ending.kill_at);
         let asked = ending.unwrap_or(BootInstant::from_nanos(u64::MAX));
@@ -239,7 +224,6 @@ impl Reaper {
     fn look(&mut self) {
         let now = self.clock.now();
         if let (Some(lease), None) = (self.lease, &self.ending) {
-            // If no end is in progress, only the end of the lease can be due.
             match self.overslept.is_new(lease.terminate_by_reaper(), now) {
                 true => return,
                 false => self.end(Over::Unheard),
@@ -254,7 +238,6 @@ impl Reaper {
     }
 }
 
-/// Returns the exit status that a shell would report for an ended process.
 fn exit_status(status: WaitStatus) -> u8 {
     let status = match (status.exit_status(), status.terminating_signal()) {
         (Some(status), _) => status,

@@ -9,8 +9,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 pub(super) struct Signals(UnboundedReceiver<Signal>);
 
 impl Signals {
-    /// Starts to handle signals. Signals that were ignored at our start stay ignored, here and in the command, because
-    /// `nohup` relies on that.
+    /// Starts to handle signals. Signals that were ignored at our start stay ignored, because `nohup` relies on that.
     pub(super) fn listen(to: &[Signal]) -> io::Result<Self> {
         let (sender, receiver) = unbounded_channel();
         for &kind in to {
@@ -35,8 +34,6 @@ impl Signals {
     }
 }
 
-/// Returns `true` if the signal was ignored when this process started. Returns `false` if the system does not report
-/// ignored signals.
 fn is_ignored(signal: Signal) -> bool {
     // In `SigIgn:	0000000000001000`, bit N - 1 is signal N.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

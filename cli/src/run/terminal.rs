@@ -16,8 +16,8 @@ use rustix::termios::{tcgetpgrp, tcsetpgrp};
 pub(super) struct Terminal {
     file: File,
     own: Pid,
-    /// True if we lend the terminal to a command when it starts. False in a pipeline, where other processes may read
-    /// from the terminal. In a pipeline, the command gets the terminal only when it needs the terminal.
+    /// True if a new command gets the terminal immediately. In a pipeline, other processes may read from the terminal,
+    /// so a command gets the terminal only when it needs the terminal.
     is_lent_at_once: bool,
     lent: Option<Pid>,
 }
@@ -40,15 +40,12 @@ impl Terminal {
         tcgetpgrp(&self.file) == Ok(self.own)
     }
 
-    /// Lends the terminal to the group of a new command, unless the command has to ask for the terminal first.
     pub(super) fn lend_at_once(&mut self, group: Pid) {
         if self.is_lent_at_once {
             self.lend(group);
         }
     }
 
-    /// Lends the terminal to a group that needs it or had it before. Returns `false` if our own group does not have the
-    /// terminal.
     pub(super) fn lend(&mut self, group: Pid) -> bool {
         let is_lent = self.is_ours() && tcsetpgrp(&self.file, group).is_ok();
         if is_lent {
@@ -71,11 +68,10 @@ impl Terminal {
 
 /// Returns the group of this process.
 ///
-/// The first process of a pid namespace can be in a group outside of the namespace, and this group has no number here.
-/// In this case, we create our own group and give it the terminal if we are in the foreground. When we end, the outer
-/// shell takes the terminal back, as from any job.
+/// The first process of a pid namespace can be in a group outside of the namespace. Such a group has no number here, so
+/// we create our own group, and give it the terminal if we are in the foreground.
 fn own_group(terminal: &File) -> Option<Pid> {
-    // Use nix, because rustix's `getpgrp` cannot represent a group without a number.
+    // rustix's `getpgrp` cannot represent a group without a number, so use nix.
     let known = Pid::from_raw(nix::unistd::getpgrp().as_raw());
     known.or_else(|| {
         let has_terminal = is_foreground();
@@ -88,8 +84,6 @@ fn own_group(terminal: &File) -> Option<Pid> {
     })
 }
 
-/// Returns `true` if this process is in the foreground of its terminal. Works even if the group of this process has no
-/// number.
 fn is_foreground() -> bool {
     // Non-blocking, because another process may be reading.
     let mut options = OpenOptions::new();
@@ -99,7 +93,7 @@ fn is_foreground() -> bool {
     let Ok(terminal) = options.open("/dev/tty") else {
         return false;
     };
-    // While SIGTTIN is blocked, a read from the background fails, even if it reads no bytes.
+    // While SIGTTIN is blocked, a read from the background fails, even a read of no bytes.
     without(Signal::SIGTTIN, || {
         rustix::io::read(&terminal, &mut [0_u8; 0]) != Err(Errno::IO)
     })

@@ -1,8 +1,7 @@
-//! [`Tree`]: all processes of a command, including descendants that have moved elsewhere.
+//! [`Tree`]: all processes of a command.
 //!
-//! On Linux, the reaper is a *subreaper* of these processes, and so are the guardian and the front, which are its
-//! ancestors. When a process of the command loses its parent, it becomes a child of the nearest subreaper that is
-//! alive. On other systems, the tree is the process group of the command.
+//! On Linux, reaper, guardian and front are *subreapers*. A process of the command that loses its parent becomes a
+//! child of the nearest subreaper that is alive. On other systems, the tree is the process group of the command.
 
 #[cfg(target_os = "linux")]
 mod cgroup;
@@ -16,15 +15,14 @@ use std::time::Duration;
 use lockkeeper_store::Clock;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, wait};
 
-/// Interval between repeated kills. Repetition is necessary for processes that were forked while their parents died.
+/// Interval between repeated kills. A process that was forked while its parent died survives the first kill.
 pub(super) const KILL_AGAIN: Duration = Duration::from_millis(50);
 
-/// Interval between repeated kills in [`Tree::end`]. When the guardian calls it, the processes to kill include a server
-/// of the per-user store that the guardian has started. The interval must be shorter than the guardian's delay before
-/// it starts that server again. Otherwise, `end` could find a new server each time and would not return.
+/// Interval between repeated kills in [`Tree::end`]. The guardian restarts a killed server of the per-user store after
+/// a delay. The interval must be shorter than this delay. Otherwise `end` could find a new server each time and would
+/// not return.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// The processes of a command, as seen by a process above it.
 pub(super) struct Tree {
     group: Pid,
     #[cfg(target_os = "linux")]
@@ -42,11 +40,8 @@ impl Tree {
 
 #[cfg(target_os = "linux")]
 impl Tree {
-    /// Returns the tree of a command that has been started but not executed yet. Creates a cgroup if possible, because
-    /// the kernel can kill all processes of a cgroup in one step, even if they keep forking.
-    ///
-    /// # Errors
-    /// If there is no cgroup and /proc does not show which processes to kill.
+    /// Returns the tree of a command that has not been executed yet. Creates a cgroup if possible, because the kernel
+    /// can kill a cgroup in one step, even if its processes keep forking.
     pub(super) fn of_new(group: Pid) -> io::Result<Self> {
         let cgroup = cgroup::Cgroup::create(group).ok();
         if cgroup.is_none() {
@@ -59,8 +54,6 @@ impl Tree {
         })
     }
 
-    /// Returns the tree of a command that another process has started. `others` are children of this process that do
-    /// not belong to the command.
     pub(super) fn known(group: Pid, cgroup: Option<PathBuf>, others: Vec<Pid>) -> Self {
         Self {
             group,
@@ -73,8 +66,7 @@ impl Tree {
         self.cgroup.as_ref().map(|cgroup| cgroup.path().to_owned())
     }
 
-    /// Sends a signal to all processes of the command. Members of the command's process group receive the signal in one
-    /// step, and all others one by one. Ignores processes that have ended.
+    /// Sends a signal to all processes of the command. Members of its process group receive the signal in one step.
     pub(super) fn signal(&self, signal: Signal) {
         let (mut is_group_left, mut apart) = (false, Vec::new());
         for process in descendants::without(&self.others) {
@@ -88,13 +80,12 @@ impl Tree {
             self.signal_group(signal);
         }
         for process in apart {
-            // Ignore an error, which means that the process has ended or belongs to another user.
             let _ = rustix::process::kill_process(process, signal);
         }
     }
 
-    /// Kills all processes. Processes that were just forked may survive, so the caller must repeat this until the tree
-    /// is empty.
+    /// Kills all processes. Processes that were just forked may survive, so the caller must repeat the call until the
+    /// tree is empty.
     pub(super) fn kill(&self) {
         if let Some(cgroup) = &self.cgroup {
             cgroup.kill();
@@ -105,8 +96,7 @@ impl Tree {
     pub(super) fn is_empty(&self, children: &Children) -> bool {
         match children {
             Children::None => true,
-            // Children are left. The tree is only empty if all of them are `others`. If `others` is empty, every child
-            // belongs to the command.
+            // Children are left. If there are no `others`, all of them belong to the command.
             Children::Some => {
                 !self.others.is_empty() && descendants::without(&self.others).is_empty()
             }
@@ -144,11 +134,10 @@ impl Tree {
 
 impl Tree {
     pub(super) fn signal_group(&self, signal: Signal) {
-        // An error means that all processes of the group have ended.
         let _ = kill_process_group(self.group, signal);
     }
 
-    /// Kills all processes until none is left. This includes the reaper, whose role the caller takes over.
+    /// Kills all processes until none is left, including the reaper, whose role the caller takes over.
     pub(super) async fn end(&self, clock: &Clock) {
         loop {
             self.kill();
@@ -160,14 +149,12 @@ impl Tree {
     }
 }
 
-/// Makes this process the parent of its orphaned descendants.
 pub(super) fn adopt_orphans() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     Ok(())
 }
 
-/// Checks that we could end a command, whatever processes it starts. The error is a message for the user.
 pub(super) fn can_be_ended() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     descendants::can_be_seen().or_else(|error| {
@@ -184,19 +171,15 @@ pub(super) fn children() -> Vec<Pid> {
     return Vec::new();
 }
 
-/// The children that are left after a call of [`reap`].
 pub(super) enum Children {
     None,
     Some,
-    /// The call has reached its limit, so there may be more.
     PerhapsMore,
 }
 
-/// Limit of children that one call of [`reap`] processes, so that a command whose children end all the time cannot keep
-/// us busy.
+/// Limit of children for one call of [`reap`], so that a command whose children end all the time cannot keep us busy.
 const MOST_IN_A_LOOK: usize = 64;
 
-/// Reaps children that have ended or were stopped, without blocking.
 pub(super) fn reap(mut changed: impl FnMut(Pid, WaitStatus)) -> Children {
     for _ in 0..MOST_IN_A_LOOK {
         match rustix::io::retry_on_intr(|| wait(ALL)) {

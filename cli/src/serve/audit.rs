@@ -1,8 +1,7 @@
 //! [`AuditLog`]: writes audit records as JSON lines to a file or stdout, on its own thread.
 //!
-//! The server never waits for the audit log. Records pass through a bounded queue. A record that does not fit into the
-//! queue or cannot be written is lost. Lost records are counted and logged, and once writing succeeds again, a record
-//! reports their number.
+//! The server never waits for the audit log. A record is lost if it does not fit into the bounded queue or cannot be
+//! written. Lost records are counted, and a later record reports their number.
 
 mod file;
 mod json;
@@ -20,25 +19,19 @@ use tracing::{error, info};
 pub(super) use self::file::Output;
 use crate::values::AuditPlace;
 
-/// Limit of queued lines, in bytes. The queue is large enough for the delays of a disk, and smaller than a server's
-/// memory reserve.
+/// Limit of queued lines, in bytes. Large enough for the delays of a disk, and smaller than a server's memory reserve.
 const MAX_WAITING_BYTES: usize = 2 << 20;
 
-/// Time for the thread to write the last lines when the process ends.
 const LONGEST_END: Duration = Duration::from_secs(2);
 
-/// Minimum interval between reports that the log cannot be written.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The audit log of this process. Clones share it.
 #[derive(Clone)]
 pub(super) struct AuditLog(Arc<Queue>);
 
 struct Queue {
     state: Mutex<State>,
-    /// Notified when the thread has work.
     wake: Condvar,
-    /// Notified when the thread has ended.
     ended: Condvar,
     written: IntCounter,
     lost: IntCounterVec,
@@ -48,7 +41,6 @@ struct Queue {
 struct State {
     lines: VecDeque<Line>,
     bytes: usize,
-    /// Number of records dropped since a record last reported a loss.
     dropped: u64,
     reopens: bool,
     is_over: bool,
@@ -61,7 +53,6 @@ struct Line {
     count: u64,
 }
 
-/// The thread of an audit log. Dropping this writes the remaining records.
 pub(super) struct AuditWriter {
     log: AuditLog,
     thread: Option<JoinHandle<()>>,
@@ -69,7 +60,7 @@ pub(super) struct AuditWriter {
 
 impl AuditSink for AuditLog {
     fn record(&self, record: AuditRecord) {
-        // Format the record before we take the lock, because other threads wait for the lock.
+        // Format the record before taking the lock, because other threads wait for the lock.
         let line = Line {
             text: json::line(&record),
             count: record.count,
@@ -89,7 +80,7 @@ impl AuditSink for AuditLog {
 }
 
 impl AuditLog {
-    /// Opens the file. Nothing is written before [`begin`](Self::begin). The error is a message for the operator.
+    /// Opens the file. Nothing is written before [`begin`](Self::begin).
     pub(super) fn open(place: &AuditPlace) -> Result<(Self, Output), String> {
         let output = Output::open(place)?;
         let written = IntCounter::new(
@@ -124,7 +115,6 @@ impl AuditLog {
         registry.register(Box::new(self.0.lost.clone()))
     }
 
-    /// Starts to write, on a separate thread.
     pub(super) fn begin(&self, output: Output) -> std::io::Result<AuditWriter> {
         let queue = self.0.clone();
         let thread = std::thread::Builder::new().name("lockkeeper-audit".into());
@@ -174,7 +164,7 @@ impl Queue {
             for line in lines {
                 self.put(&mut output, &mut failing, &line);
             }
-            // Reopen only after these lines are written, because they belong to the old file.
+            // Write these lines before reopening, because they belong to the old file.
             if reopens {
                 match output.reopen() {
                     Ok(true) => info!("audit log reopened"),
@@ -184,7 +174,7 @@ impl Queue {
                     }
                 }
             }
-            // Try a last time to report the losses, because no further record will report them.
+            // Report the losses now, because no further record will report them.
             if is_over {
                 self.tell_of_losses(&mut output, &mut failing);
                 return;
@@ -192,7 +182,6 @@ impl Queue {
         }
     }
 
-    /// Writes a line. If records were lost before, first writes a line that reports the loss.
     fn put(&self, output: &mut Output, failing: &mut Failing, line: &Line) {
         self.tell_of_losses(output, failing);
         match output.write(&line.text) {
@@ -222,7 +211,6 @@ impl Queue {
 
 #[derive(Default)]
 struct Failing {
-    /// Lost records that no record has reported yet.
     unwritten: u64,
     reported: Option<Instant>,
 }
@@ -262,7 +250,6 @@ impl Drop for AuditWriter {
         }
         drop(state);
         if let Some(thread) = self.thread.take() {
-            // An error here is a panic, which ends the process anyway.
             let _ = thread.join();
         }
     }

@@ -1,7 +1,7 @@
 //! [`Backups`]: the scheduled backups of `--backup-every`, on a separate thread.
 //!
 //! The thread reads the store's directory as `lockkeeper backup` does, so no client waits for a backup. A failed backup
-//! never ends the server or the store. The failure is logged and counted, and the thread tries again later.
+//! never ends the server. The failure is logged and counted, and the thread tries again later.
 
 mod folder;
 mod metrics;
@@ -25,23 +25,18 @@ pub(crate) struct BackupPlan {
     pub(crate) keep: usize,
 }
 
-/// Shortest interval between backups. Their file names contain the time in seconds, so there can be only one per
-/// second.
+/// Shortest interval between backups, because their file names contain the time in seconds.
 pub(crate) const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Delay before the next attempt after a failure, unless the interval between backups is shorter.
 const RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// The thread that makes backups. Dropping this ends the thread without waiting for it. If the process ends during a
-/// backup, the unfinished backup is removed at the next start.
+/// The thread that makes backups. Its drop does not wait for an unfinished backup, which the next start removes.
 #[derive(Debug)]
 pub(super) struct Backups {
-    /// Sender whose drop ends the thread.
     _stop: Sender<()>,
 }
 
 impl Backups {
-    /// Starts the thread for the store with this id in the directory `data`.
     pub(super) fn start(
         plan: &BackupPlan,
         data: PathBuf,
@@ -94,7 +89,6 @@ impl Schedule {
         }
     }
 
-    /// Reports a backup that was made. Returns the delay until the next backup.
     fn made(&self, made: &Made) -> Duration {
         let Made { file, summary, .. } = made;
         // Count the backup before logging it, because an alert on the log line may read the metrics immediately.
@@ -113,7 +107,6 @@ impl Schedule {
         self.every
     }
 
-    /// Reports a failure. Returns the delay until the next attempt.
     fn failed(&self, failure: &Failure) -> Duration {
         let pause = self.every.min(RETRY_DELAY);
         self.metrics.failed(failure.reason);
@@ -140,12 +133,10 @@ impl Schedule {
     }
 }
 
-/// Longest single sleep. We look at the clock after each sleep, because the timer does not advance while the machine is
-/// suspended.
+/// Longest single sleep. The timer does not advance while the machine is suspended, so we look at the clock after each
+/// sleep.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 
-/// Returns the delay until the first backup after a start. The delay is zero if a backup is overdue, and we then make a
-/// single backup, even if several are overdue.
 fn until_first(newest: Option<SystemTime>, now: SystemTime, every: Duration) -> Duration {
     let age = newest.map(|newest| now.duration_since(newest).unwrap_or_default());
     age.map_or(Duration::ZERO, |age| every.saturating_sub(age))

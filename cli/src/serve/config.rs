@@ -1,8 +1,7 @@
 //! [`Config`]: the options and their sources. The command line overrides `LOCKKEEPER_LOG`, which overrides the
 //! configuration file, which overrides the defaults.
 //!
-//! Options from the file are converted to flags and parsed by the parser of the command line, so they have the same
-//! meaning.
+//! The parser of the command line also parses the options in the file, so they have the same meaning.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -51,7 +50,6 @@ impl fmt::Display for Source {
 
 const LOG_VARIABLE: &str = "LOCKKEEPER_LOG";
 
-/// Options that are valid only on the command line.
 const FLAGS_ALONE: [&str; 2] = ["config", "check-config"];
 
 type Values = BTreeMap<String, Vec<OsString>>;
@@ -83,7 +81,6 @@ impl Config {
     }
 }
 
-/// Returns a clap command with only the options of `serve`.
 pub(crate) fn command() -> Command {
     Flags::augment_args(Command::new("serve").no_binary_name(true))
 }
@@ -91,7 +88,7 @@ pub(crate) fn command() -> Command {
 fn parse(command: &Command, values: &Values) -> Result<ArgMatches, clap::Error> {
     let flags = values.iter().flat_map(|(name, values)| {
         values.iter().map(move |value| {
-            // Use `=`, so that a value with a leading dash is not parsed as a flag.
+            // With `=`, a value with a leading dash is not parsed as a flag.
             let mut flag = OsString::from(format!("--{name}="));
             flag.push(value);
             flag
@@ -147,7 +144,6 @@ fn name_of(argument: &Arg) -> String {
         .to_owned()
 }
 
-/// Returns the reason of an error in one option, without the usage text that clap adds.
 fn reason(error: &clap::Error) -> String {
     use std::error::Error;
     if let Some(source) = error.source() {

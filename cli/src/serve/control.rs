@@ -54,7 +54,6 @@ pub(super) enum Task {
 
 pub(super) struct Control {
     tasks: mpsc::Receiver<Task>,
-    /// Sender whose drop ends the accepting task. That task first ends the client tasks.
     stop: oneshot::Sender<()>,
     accepting: Option<JoinHandle<()>>,
 }
@@ -67,17 +66,14 @@ struct Shared {
     clients: Arc<Semaphore>,
 }
 
-/// Limits on the number of clients, the size of a request, and the time for a request and its reply.
 const MAX_CLIENTS: usize = 16;
 const MAX_REQUEST_BYTES: u64 = 4 << 10;
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time for the last replies when the server stops.
 const LAST_REPLIES: Duration = Duration::from_secs(1);
 
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// While a client waits for a drain, we check at this interval whether the drain was undone.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Control {
@@ -105,7 +101,6 @@ impl Control {
         }
     }
 
-    /// Waits for a request that the main task must execute. Cancel safe.
     pub(super) async fn next(&mut self) -> Task {
         match self.tasks.recv().await {
             Some(task) => task,
@@ -113,13 +108,11 @@ impl Control {
         }
     }
 
-    /// Ends all tasks that hold the server.
     pub(super) async fn stop(self) {
         drop(self.stop);
         // Drop the queue. Otherwise a client task that waits for the main task would wait forever.
         drop(self.tasks);
         if let Some(accepting) = self.accepting {
-            // An error here is a panic, which ends the process anyway.
             let _ = accepting.await;
         }
     }
@@ -139,7 +132,6 @@ async fn accept(socket: SocketListener, shared: Arc<Shared>, mut stopped: onesho
         match accepted {
             Ok(stream) => drop(clients.spawn(serve(stream, shared.clone()))),
             Err(error) => {
-                // Warn only once, until an accept succeeds again.
                 if !failed_before {
                     warn!(%error, "accept failed");
                 }
@@ -147,8 +139,7 @@ async fn accept(socket: SocketListener, shared: Arc<Shared>, mut stopped: onesho
             }
         }
     }
-    // Let pending replies finish, because the server may end immediately after this, for example after a drain without
-    // sessions.
+    // Let pending replies finish, because the server may end immediately after this.
     let answered = async { while clients.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(LAST_REPLIES, answered).await;
     clients.shutdown().await;
@@ -190,8 +181,8 @@ async fn serve(mut stream: UnixStream, shared: Arc<Shared>) {
     }
 }
 
-/// Returns a description of the client for the log. Returns the description as an error if the client is neither the
-/// server's user nor root.
+/// Returns a description of the client. The description is an error if the client is neither the server's user nor
+/// root.
 fn admitted(stream: &UnixStream) -> Result<String, String> {
     let Ok(peer) = stream.peer_cred() else {
         return Err("unix:unknown".into());
@@ -253,7 +244,6 @@ impl Shared {
             let sessions = monitor.sessions();
             sessions.iter().map(session_json).collect()
         });
-        // An error here is a panic, which ends the process anyway.
         list.await.unwrap_or_default()
     }
 
@@ -280,7 +270,6 @@ impl Shared {
         }
     }
 
-    /// Returns the identities of a session for the audit log. Call this before the session ends.
     async fn identities(&self, id: SessionId) -> Vec<String> {
         if self.audit.is_none() {
             return Vec::new();
@@ -312,7 +301,6 @@ impl Shared {
         let is_new = self.server.drain();
         let timeout = timeout_ms.map(Duration::from_millis);
         if is_new || timeout.is_some() {
-            // An error means that the server is already stopping.
             let _ = self.tasks.send(Task::Drain { timeout }).await;
         }
         if is_new {
@@ -383,7 +371,6 @@ async fn wait_for_drain(monitor: ServerMonitor, mut stream: UnixStream) {
     }
 }
 
-/// Parses a session id as written in lists of sessions.
 fn parsed(text: &str) -> Result<SessionId, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let id = u64::from_str_radix(digits, 16).ok();

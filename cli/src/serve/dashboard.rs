@@ -1,6 +1,6 @@
 //! The dashboard of a server: `--dashboard`.
 //!
-//! The dashboard is an unauthenticated client in the server's process, so it can only see and revoke locks that any
+//! The dashboard is an unauthenticated client in the server's process, so it can show and revoke only locks that any
 //! client may see and revoke.
 
 use std::net::SocketAddr;
@@ -20,7 +20,6 @@ pub(crate) struct DashboardPlan {
 }
 
 impl DashboardPlan {
-    /// Checks the options of the dashboard. The error is a message for the operator.
     pub(super) fn of(flags: &Flags) -> Result<Option<Self>, String> {
         let Some(address) = flags.dashboard else {
             let given = [
@@ -71,8 +70,6 @@ impl DashboardPlan {
         }))
     }
 
-    /// Opens the port. Connections wait until [`serve`](Self::serve) is called. The error is a message for the
-    /// operator.
     pub(super) fn open(&self) -> Result<HttpPort, String> {
         let port = HttpPort::open(self.address, "--dashboard")?;
         info!(address = %port.address(), "dashboard");
@@ -86,7 +83,6 @@ impl DashboardPlan {
         Ok(port)
     }
 
-    /// Serves `locks` on the port until the result is dropped.
     pub(super) fn serve(
         &self,
         port: HttpPort,

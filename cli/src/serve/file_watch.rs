@@ -1,7 +1,6 @@
 //! [`FileWatch`]: checks once per second whether any of a set of files has changed.
 //!
-//! The check follows symbolic links. It therefore notices edited files, files replaced by a rename, and links with a
-//! new target (Kubernetes updates a secret by changing a link).
+//! The check follows symbolic links, because Kubernetes updates a secret by changing a link.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +14,6 @@ pub(super) struct FileWatch {
     seen: Looks,
 }
 
-/// State of each file (device, inode, size and time of the last change), or `None` if it is missing.
 type Looks = Vec<Option<(u64, u64, u64, i64, i64)>>;
 
 impl FileWatch {
@@ -34,9 +32,7 @@ impl FileWatch {
     }
 
     /// Waits until a file has changed, and then until no file changes for a second, so that we do not read a
-    /// half-written file. Never completes if there are no files.
-    ///
-    /// Cancel safe, because the next call reports the change.
+    /// half-written file. Never completes if there are no files. Cancel safe, because the next call reports the change.
     pub(super) async fn changed(&mut self) {
         if self.files.is_empty() {
             return std::future::pending().await;

@@ -1,5 +1,4 @@
 //! The options of `lockkeeper serve`. The configuration file accepts each option under the same name.
-//! docs/server-reference.md repeats the help texts.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -261,7 +260,6 @@ mod tests {
 
     use super::super::config::command;
 
-    /// Returns the options as in docs/server-reference.md, with a table per heading.
     fn tables() -> String {
         let mut text = String::new();
         let mut heading = None;

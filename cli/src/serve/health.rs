@@ -9,20 +9,17 @@ use parking_lot::RwLock;
 use crate::http::Health;
 use crate::http::token::Token;
 
-/// Health of the process, and the token for its metrics. Clones share both.
 #[derive(Clone, Default)]
 pub(super) struct ServerHealth(Arc<State>);
 
 #[derive(Default)]
 struct State {
     monitor: OnceLock<ServerMonitor>,
-    /// Token that a client needs to read the metrics. `None` if anyone may read them.
     token: RwLock<Option<Token>>,
 }
 
 impl ServerHealth {
     pub(super) fn started(&self, monitor: ServerMonitor) {
-        // The monitor cannot be set already, because a process has only one server.
         let _ = self.0.monitor.set(monitor);
     }
 

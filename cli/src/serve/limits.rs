@@ -3,20 +3,19 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
 
-/// Number of open files other than connections, for the log, its snapshots and the runtime, with some to spare.
 const OTHER_FILES: u64 = 128;
 
 const DEFAULT_CONNECTIONS: usize = 16_384;
 
-/// Returns the default of `--max-connections`. It is as high as the hard limit of open files allows, if each connection
-/// needs `of_each` files and all pages together need `of_pages` files.
+/// Returns the default of `--max-connections`. Each connection needs `of_each` files, and all pages together need
+/// `of_pages` files.
 pub(crate) fn default_connections(of_each: usize, of_pages: usize) -> usize {
     // `None` means unlimited.
     let Some(limit) = getrlimit(Resource::Nofile).maximum else {
         return DEFAULT_CONNECTIONS;
     };
-    // With a very low limit, reserve at least half of the files for connections, because the others are seldom all
-    // needed.
+    // Reserve at least half of the files for connections, even with a very low limit, because the other files are
+    // seldom all needed.
     let for_clients = limit
         .saturating_sub(OTHER_FILES + of_pages as u64)
         .max(limit / 2);
@@ -24,7 +23,6 @@ pub(crate) fn default_connections(of_each: usize, of_pages: usize) -> usize {
     connections.clamp(1, DEFAULT_CONNECTIONS)
 }
 
-/// Raises the limit of open files to the number needed for this many connection files, if the system allows it.
 pub(crate) fn raise_open_files(of_connections: usize) {
     let needed = of_connections as u64 + OTHER_FILES;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
@@ -37,7 +35,6 @@ pub(crate) fn raise_open_files(of_connections: usize) {
         current: Some(raised),
         maximum,
     };
-    // If the system refuses, the current limit still applies, and the server runs with fewer connections.
     let raised = match setrlimit(Resource::Nofile, limits) {
         Ok(()) => raised,
         Err(_) => limit,

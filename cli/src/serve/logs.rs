@@ -16,7 +16,6 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Checks a log level, optionally with levels per target: `info`, `warn,lockkeeper_store=debug`.
 pub(crate) fn level(text: &str) -> Result<String, String> {
     for part in text.split(',') {
         let level = part.split_once('=').map_or(part, |(_, level)| level);
@@ -33,7 +32,6 @@ pub(crate) fn level(text: &str) -> Result<String, String> {
     }
 }
 
-/// Starts logging to stderr. From now on, a panic in any thread ends the process.
 pub(crate) fn start(format: Format, level: &str) {
     let levels: Targets = level.parse().expect("it was checked when it was read");
     let lines = fmt::layer().with_writer(io::stderr);
@@ -45,8 +43,8 @@ pub(crate) fn start(format: Format, level: &str) {
     end_on_panic();
 }
 
-/// Aborts the process on a panic, because the thread may hold a lock or may have left work half done. We do not run
-/// destructors, because they could mark the log as closed in order. The next start recovers all acknowledged writes.
+/// Aborts the process on a panic, because the thread may hold a lock or have left work half done. Destructors do not
+/// run, because they could mark the log as closed in order. The next start recovers all acknowledged writes.
 fn end_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string);
@@ -76,7 +74,6 @@ mod tests {
         if std::env::var_os(CHILD).is_some() {
             start(Format::Json, "info");
             let thread = std::thread::spawn(|| panic!("half done"));
-            // Without the hook the process would continue, like a server that does not join its threads.
             let _ = thread.join();
             std::process::exit(0);
         }

@@ -2,7 +2,6 @@
 
 use rustix::system::sysinfo;
 
-/// Returns the memory in bytes.
 pub(super) fn bytes() -> u64 {
     let machine = sysinfo();
     u64::from(machine.mem_unit).saturating_mul(machine.totalram)

@@ -10,19 +10,17 @@ use crate::values::Data;
 /// The parts of `--max-memory`, in bytes. The process stays within `--max-memory` even if all parts are full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Memory {
-    /// Limit of the whole process.
     pub(crate) total: usize,
     /// Znodes, watches, sessions and identities.
     pub(crate) store: usize,
     /// Unread replies and events of all clients.
     pub(crate) outgoing: usize,
-    /// Unread replies and events of one client. This is also the limit of the client's largest reply.
+    /// Unread replies and events of one client. Also limits the client's largest reply.
     pub(crate) client: usize,
-    /// Incomplete requests.
     pub(crate) unfinished: usize,
     pub(crate) segment: usize,
     pub(crate) connections: usize,
-    /// The list of locks of the dashboard and the metrics, or `None` if the server follows no locks.
+    /// The list of locks. `None` if the server follows no locks.
     pub(crate) locks: Option<usize>,
 }
 
@@ -47,14 +45,10 @@ const LARGEST_SEGMENT: usize = 64 * MIB;
 
 const LARGEST_LIST: usize = 64 * MIB;
 
-/// Memory that is needed to build a list of short names, as a multiple of the encoded size of the list.
+/// Memory for building a list of short names, as a multiple of the list's encoded size.
 const BUILDING: usize = 5;
 
 impl Memory {
-    /// Divides the memory limit of the process, `--max-memory` or its default.
-    ///
-    /// # Errors
-    /// If the limit is too small for the options. The message contains the minimum.
     pub(crate) fn of(flags: &Flags) -> Result<Self, String> {
         let total = flags.max_memory.unwrap_or_else(default_total);
         let locks = (total / 16).min(LARGEST_LIST);
@@ -73,8 +67,8 @@ impl Memory {
         let beside = outgoing + outgoing / 2 + 2 * unfinished + BUILDING * client + rest / 8;
         let beside = beside + CONNECTION * connections;
         let is_kept = matches!(flags.data, Data::Folder(_));
-        // A snapshot replays the log into a second copy of the store. A backup at the same time replays the log into a
-        // third.
+        // A snapshot replays the log into a second copy of the store. A concurrent backup replays the log into a third
+        // copy.
         let copies = 2 + usize::from(flags.backup_every.is_some());
         let (log, copies) = if is_kept {
             (2 * segment, copies)
@@ -107,9 +101,9 @@ impl Memory {
     }
 }
 
-/// Returns the default of `--max-memory`. If the control group has a limit, the default is three quarters of this
-/// limit, because the kernel also counts sockets and cached files towards it. Otherwise the default is half of the
-/// machine's memory.
+/// Returns the default of `--max-memory`. With a limit of the control group, the default is three quarters of this
+/// limit, because the kernel also counts sockets and cached files towards the limit. Otherwise the default is half of
+/// the machine's memory.
 fn default_total() -> usize {
     let machine = machine_memory::bytes();
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -122,7 +116,7 @@ fn default_total() -> usize {
 }
 
 /// Returns the smallest memory limit of the process's control groups and their ancestors. `groups` is the content of
-/// `/proc/self/cgroup`, with lines `0::PATH` for version 2 and `N:CONTROLLERS:PATH` for version 1.
+/// `/proc/self/cgroup`.
 fn group_limit(mount: &Path, groups: &str) -> Option<u64> {
     let limits = groups.lines().filter_map(|line| {
         let mut parts = line.splitn(3, ':');
@@ -138,8 +132,8 @@ fn group_limit(mount: &Path, groups: &str) -> Option<u64> {
     limits.min()
 }
 
-/// Returns the smallest limit in the files named `file` of a group and its ancestors. Missing files are ignored,
-/// because in a container `path` may be a path on the host, and only the topmost folder exists.
+/// Returns the smallest limit in the files named `file` of a group and its ancestors. Ignores missing files, because in
+/// a container `path` may be a path on the host, and only the topmost folder exists.
 fn least_upwards(mount: &Path, path: &str, file: &str) -> Option<u64> {
     let path = Path::new(path.trim_start_matches('/'));
     let limits = path.ancestors().filter_map(|group| {
@@ -207,7 +201,7 @@ mod tests {
         }
     }
 
-    /// The default in a control group of 128 MiB (96 MiB) is enough.
+    /// 96 MiB is the default in a control group of 128 MiB.
     #[test]
     fn a_small_machine_will_do() {
         let small = flags(&["--max-memory", "96M", "--data", "/tmp"]);

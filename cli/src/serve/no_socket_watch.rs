@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-/// Never completes.
 pub(crate) async fn removed(_path: &Path) {
     std::future::pending().await
 }

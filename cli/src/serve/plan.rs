@@ -28,7 +28,6 @@ pub(crate) struct Plan {
     pub(crate) store: StoreOptions,
     pub(crate) server: ServerOptions,
     pub(crate) tls: Option<TlsFiles>,
-    /// Maximum number of files that connections may have open.
     pub(crate) open_files: usize,
     pub(crate) threads: usize,
     pub(crate) open_timeout: Option<Duration>,
@@ -36,21 +35,17 @@ pub(crate) struct Plan {
     pub(crate) metrics_address: Option<SocketAddr>,
     pub(crate) backups: Option<BackupPlan>,
     pub(crate) dashboard: Option<DashboardPlan>,
-    /// Token that a client must send to read the metrics.
     pub(crate) metrics_token: Option<Token>,
-    /// The access options, which a reload replaces.
     pub(crate) access: AccessOptions,
     pub(crate) audit: Option<AuditPlace>,
     pub(crate) admin_socket: Option<PathBuf>,
     pub(crate) drain_timeout: Option<Duration>,
     /// Files whose change triggers a reload. Empty unless `--watch-files` is set.
     pub(crate) watched: Vec<PathBuf>,
-    /// Warnings about combinations that are valid but usually unintended.
     pub(crate) warnings: Vec<String>,
 }
 
 impl Plan {
-    /// Checks the options, each and in combination. The error is a message for the operator.
     pub(crate) fn of(flags: &Flags) -> Result<Self, String> {
         check_data(&flags.data)?;
         check_listeners(flags)?;
@@ -89,20 +84,18 @@ impl Flags {
         self.max_connections.unwrap_or_else(default)
     }
 
-    /// Returns `true` if the server follows its locks, for the dashboard or the metrics. With `--idle-exit`, the server
-    /// does not follow them for the metrics, because the client that follows the locks would count as use of the
-    /// server.
+    /// Returns `true` if the server follows its locks. With `--idle-exit`, the server does not follow them for the
+    /// metrics, because the client that follows the locks would count as use of the server.
     pub(super) fn follows_locks(&self) -> bool {
         self.dashboard.is_some() || self.metrics_listen.is_some() && self.idle_exit.is_none()
     }
 
-    /// Returns how many files a client may have open. These are its connection and, for a client on the Unix socket,
-    /// the handle to the client's process.
+    /// Returns the number of files of a client. On the Unix socket, the server also opens a handle to the client's
+    /// process.
     fn files_of_client(&self) -> usize {
         1 + usize::from(self.unix_socket().is_some() && self.watch_processes)
     }
 
-    /// Returns how many files the readers of the dashboard and of the metrics may have open.
     fn files_of_pages(&self) -> usize {
         let pages =
             usize::from(self.metrics_listen.is_some()) + usize::from(self.dashboard.is_some());
@@ -151,13 +144,11 @@ fn backups(flags: &Flags) -> Result<Option<BackupPlan>, String> {
     }))
 }
 
-/// Returns the path with symbolic links resolved. A missing path is only made absolute.
 fn resolved(path: &Path) -> PathBuf {
     let resolved = path.canonicalize().or_else(|_| std::path::absolute(path));
     resolved.unwrap_or_else(|_| path.to_owned())
 }
 
-/// Refuses more than one TCP address and more than one Unix socket.
 fn check_listeners(flags: &Flags) -> Result<(), String> {
     let sockets = flags
         .listen
@@ -170,7 +161,6 @@ fn check_listeners(flags: &Flags) -> Result<(), String> {
     }
 }
 
-/// Refuses an address that other machines can reach without authentication, unless the operator allows it.
 fn check_exposure(flags: &Flags) -> Result<(), String> {
     if flags.insecure || flags.require_auth {
         return Ok(());
@@ -188,12 +178,10 @@ fn check_exposure(flags: &Flags) -> Result<(), String> {
     }
 }
 
-/// ZooKeeper's port.
 const DEFAULT_ADDRESS: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 2_181);
 
 impl Flags {
-    /// Returns the address for plain TCP, or `None` if only TLS or a Unix socket is configured.
     fn listens(&self) -> Option<SocketAddr> {
         let is_default = self.tls_listen.is_none() && self.listen.is_empty();
         let default = is_default.then_some(DEFAULT_ADDRESS);
@@ -253,7 +241,7 @@ fn store(flags: &Flags, memory: &Memory) -> Result<StoreOptions, String> {
         .reaper_interval(flags.reaper_interval)
         .allow_ttl(flags.allow_ttl)
         .durability(flags.durability.into())
-        // Add one session for the server's own client, which follows the locks.
+        // One more session for the server's own client, which follows the locks.
         .max_sessions(flags.max_sessions + usize::from(flags.follows_locks()))
         .max_watches_per_session(flags.max_watches_per_session)
         .max_znodes(flags.max_znodes)
@@ -309,8 +297,7 @@ fn server(flags: &Flags, memory: &Memory, tls: Option<&TlsFiles>) -> Result<Serv
             .unix_mode(flags.unix_mode)
             .watch_processes(flags.watch_processes);
     }
-    // Read the files before binding a port. A bad file is then reported as a configuration error (exit code 2) and not
-    // as a failed start.
+    // Read the files before binding a port, so that a bad file is a configuration error (exit code 2).
     if let Some(files) = tls {
         let certificates = files.read().map_err(|error| error.to_string())?;
         options = options.tls(certificates).tls_listen(files.address);
@@ -425,7 +412,7 @@ fn threads(flags: &Flags) -> usize {
 }
 
 fn busy_poll(flags: &Flags) -> Duration {
-    // On a single core, polling would keep the client from running, and we poll for the client's next request.
+    // On a single core, polling for a client's next request would keep the client from running.
     let default = match cores() {
         1 => Duration::ZERO,
         _ => Duration::from_micros(100),
@@ -433,7 +420,6 @@ fn busy_poll(flags: &Flags) -> Duration {
     flags.busy_poll.unwrap_or(default)
 }
 
-/// Returns the number of cores that this process may use, limited by its control group.
 fn cores() -> usize {
     available_parallelism().map_or(1, NonZero::get)
 }
@@ -470,8 +456,6 @@ fn warnings(flags: &Flags) -> Vec<String> {
     warnings
 }
 
-/// Describes what the server would serve, one option per line as in the configuration file, with the source of each
-/// value. Omits password hashes.
 pub(crate) fn describe(config: &Config, plan: &Plan) -> String {
     let (shortest, longest) = config.flags.session_timeouts();
     let mut text = String::new();

@@ -16,8 +16,7 @@ use super::health::ServerHealth;
 use super::plan::Plan;
 use crate::values::Digest;
 
-/// Options that a reload replaces. If an option names a file, a reload reads the file again, even if the name is
-/// unchanged.
+/// Options that a reload replaces. A reload reads a named file again, even if its name is unchanged.
 const RELOADED: [&str; 5] = [
     "user",
     "super-digest",
@@ -81,23 +80,17 @@ impl<'a> Reloader<'a> {
         self.current.lock().watched.clone()
     }
 
-    /// Reloads the configuration, and logs `why` as the reason for the reload. Returns a list of the changes.
-    ///
-    /// # Errors
-    /// If the configuration is refused, returns a message for the operator with the position in the file, and nothing
-    /// has changed.
     pub(super) fn reload(
         &self,
         server: &Server,
         why: &str,
         by: Option<&str>,
     ) -> Result<String, String> {
-        // Reopen the audit log even if the configuration is refused, because logrotate may have renamed the log file.
+        // Reopen the audit log even if the configuration is refused, because logrotate may have renamed the log.
         if let Some(audit) = &self.audit {
             audit.reopen();
         }
         let outcome = self.replace(server);
-        // Count the reload before logging it, because an alert on the log line may read the metrics immediately.
         let label = if outcome.is_ok() {
             "success"
         } else {
@@ -126,16 +119,16 @@ impl<'a> Reloader<'a> {
     }
 
     fn replace(&self, server: &Server) -> Result<String, String> {
-        // Read and check everything before we replace anything.
         let config = Config::read(self.given)?;
         let plan = Plan::of(&config.flags)?;
-        // An empty list of users admits every client. An operator may choose that at a start, which logs a warning. It
+        // An empty list of users admits every client. An operator may choose this at a start, which logs a warning. It
         // must not result from a truncated file during a reload.
         if config.flags.user.is_empty() && !self.current.lock().users.is_empty() {
             return Err("no user is left, and any name with any password would be accepted: to serve so, restart".into());
         }
         let tls_files = plan.tls.as_ref().filter(|_| server.tls_addr().is_some());
-        // For the same reason, refuse to remove all authorities, because every client would be admitted without one.
+        // For the same reason, refuse to remove all authorities, because the server would admit every client without a
+        // certificate.
         let had_authorities = {
             let current = self.current.lock();
             let mut settings = current.settings.iter();
@@ -168,8 +161,8 @@ impl<'a> Reloader<'a> {
         if !plan.watched.is_empty() {
             current.watched = plan.watched;
         }
-        // The other options keep their old values here, because they stay in force and the next reload compares with
-        // them.
+        // Keep the old values of the other options, because they stay in force and the next reload compares with these
+        // values.
         current.settings.retain(|it| !is_reloaded(&it.name));
         let settings = config.settings.into_iter();
         current
@@ -200,7 +193,6 @@ fn differing(before: &[Setting], now: &[Setting]) -> Vec<String> {
     names
 }
 
-/// Describes the difference between two lists of users. The text contains only names.
 fn changed_users(before: &[Digest], now: &[Digest]) -> Vec<String> {
     let named = |of: &[Digest]| -> BTreeMap<String, Vec<String>> {
         let mut named = BTreeMap::<_, Vec<_>>::new();

@@ -6,15 +6,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::info;
 
 pub(crate) enum Action {
-    /// End the server. Contains the signal's name.
     End(&'static str),
-    /// SIGHUP: reload files. Does not end the server, even if its terminal is gone.
+    /// SIGHUP reloads files. It does not end the server, even if the server's terminal is gone.
     HangUp,
 }
 
 #[derive(Clone, Copy)]
 pub(crate) enum StopReason {
-    /// The signal's name.
     Signal(&'static str),
     Other(&'static str),
 }
@@ -30,15 +28,13 @@ pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
-    /// We catch SIGXFSZ and do nothing about it. A write beyond the file size limit then fails like a write to a full
-    /// disk, and does not end the process.
+    /// We catch SIGXFSZ, so that a write beyond the file size limit fails like a write to a full disk and does not end
+    /// the process.
     _file_size: Signal,
-    /// True if a SIGHUP arrived while we waited only for signals that end the server.
     has_hung_up: bool,
 }
 
 impl Signals {
-    /// Starts to handle the signals. From now on, their default actions do not happen.
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -66,10 +62,9 @@ impl Signals {
         }
     }
 
-    /// Waits for the signal that stops the server before its drain is complete.
     pub(crate) async fn forced_end(&mut self, reason: StopReason) -> &'static str {
-        // If the server stops for another reason, the sender of the first signal may not know that. Wait for a second
-        // signal.
+        // The sender of the first signal may not know that the server already stops for another reason, so wait for a
+        // second signal.
         if let StopReason::Other(_) = reason {
             let signal = self.end().await;
             info!(
@@ -80,8 +75,6 @@ impl Signals {
         self.end().await
     }
 
-    /// Returns `true` once if a SIGHUP arrived during [`end`](Self::end), because the files may have been read before
-    /// the signal.
     pub(crate) fn take_hang_up(&mut self) -> bool {
         std::mem::take(&mut self.has_hung_up)
     }

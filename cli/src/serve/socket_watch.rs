@@ -1,6 +1,5 @@
-//! Notices that a Unix socket's file was removed. systemd removes `$XDG_RUNTIME_DIR` at a logout, and other programs
-//! clean up `/tmp`. Without the file, clients cannot reach the server, but the server would keep its data directory
-//! locked.
+//! Notices that a Unix socket's file was removed, for example by systemd at a logout. Without the file, no client can
+//! reach the server, and the server would only keep its data directory locked.
 
 use std::fs;
 use std::io;
@@ -9,10 +8,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
 use tracing::warn;
 
-/// Waits until the path no longer exists.
 pub(crate) async fn removed(path: &Path) {
     let (path, (tell, told)) = (path.to_owned(), tokio::sync::oneshot::channel());
-    // Use a separate thread, which sleeps in the kernel and ends with the process.
     let watching = std::thread::Builder::new().name("lockkeeper-socket".into());
     let started = watching.spawn(move || match watch(&path) {
         Ok(()) => drop(tell.send(())),
@@ -33,15 +30,14 @@ fn unwatched(path: &Path, error: &io::Error) {
 
 fn watch(path: &Path) -> io::Result<()> {
     let events = init(CreateFlags::CLOEXEC)?;
-    // These are sufficient for an unmount of the file system, such as a tmpfs, because an unmount is always reported.
+    // An unmount of the file system, such as a tmpfs, is reported in any case.
     let kinds = WatchFlags::DELETE
         | WatchFlags::MOVED_FROM
         | WatchFlags::DELETE_SELF
         | WatchFlags::MOVE_SELF;
     add_watch(&events, path.parent().unwrap_or(path), kinds)?;
     let mut buffer = [0; 4_096];
-    // Check for the file only after adding the watch. An earlier removal is then visible here, and a later one is
-    // reported.
+    // Check for the file only after adding the watch, so that no removal goes unnoticed.
     while fs::symlink_metadata(path).is_ok() {
         rustix::io::read(&events, &mut buffer)?;
     }

@@ -1,7 +1,7 @@
 //! Signs of life for systemd's watchdog, which restarts a server that sends none.
 //!
-//! A task on the server's own runtime sends a sign of life whenever the check of `/healthz` succeeds, and this check
-//! takes the store's lock. A separate thread would continue to send them even if the server served no client any more.
+//! A task on the server's own runtime sends a sign of life whenever the check of `/healthz` succeeds, which takes the
+//! store's lock. A separate thread would continue to send such signs even if the server served no client any more.
 
 use std::time::Duration;
 
@@ -12,7 +12,6 @@ use super::health::ServerHealth;
 use super::notify;
 use crate::http::Health;
 
-/// Sends signs of life until the runtime ends, if systemd wants them.
 pub(super) fn start(health: ServerHealth) {
     let Some(limit) = notify::watchdog_limit() else {
         return;

@@ -20,12 +20,10 @@ use toml::de::{DeTable, DeValue};
 
 use crate::local::home;
 
-/// Names of the values in a profile. They are equal to the names of the options.
 pub(super) const NAMES: [&str; 6] = ["url", "auth", "ca", "cert", "key", "server-name"];
 
 const PATHS: [&str; 3] = ["ca", "cert", "key"];
 
-/// Name of the profile used if neither a profile nor a URL is given.
 const DEFAULT: &str = "default";
 
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -43,12 +41,10 @@ impl fmt::Display for Profile {
     }
 }
 
-/// Returns the files to search for a profile. The user's file is first, if the user has a home, and the machine's is
-/// second.
 pub(super) fn files() -> Vec<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|it| !it.is_empty());
     let absolute = |path: &PathBuf| path.is_absolute();
-    // Ignore relative paths, as required by the XDG Base Directory Specification.
+    // Ignore relative paths, as the XDG Base Directory Specification requires.
     let config = variable("XDG_CONFIG_HOME")
         .map(PathBuf::from)
         .filter(absolute);
@@ -62,11 +58,10 @@ pub(super) fn files() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns the profile with this name. Without a name, returns the profile `default`, or `None` if it does not exist.
+/// Returns the profile with this name. Without a name, returns the profile `default` if it exists.
 ///
-/// # Errors
-/// Returns a message for the user. An unreadable or invalid file is an error even if another file has the profile,
-/// because skipping the file could select a different store than other commands use.
+/// An unreadable file is an error even if another file has the profile, because skipping the file could select a
+/// different store than other commands use.
 pub(super) fn find(name: Option<&str>, files: &[PathBuf]) -> Result<Option<Profile>, String> {
     let mut known = Vec::new();
     for file in files {
@@ -95,7 +90,6 @@ pub(super) fn find(name: Option<&str>, files: &[PathBuf]) -> Result<Option<Profi
 
 fn read(path: &Path) -> Result<Vec<Profile>, String> {
     let shown = path.display();
-    // Do not skip an unreadable file, because it may name the store that all other processes use.
     let unreadable = |error| {
         format!(
             "{shown} cannot be read: {error}; name a store with --url, or use no profile with --profile="
@@ -205,8 +199,7 @@ fn unknown(place: &str, key: &str, expected: &str) -> String {
     )
 }
 
-/// Returns a value in its final form. A relative path is relative to the folder of the file, not to the working
-/// directory.
+/// Returns a value in its final form. A relative path starts at the folder of the file, not at the working directory.
 fn checked(name: &str, text: &str, file: &Path) -> Result<OsString, &'static str> {
     let is_path = PATHS.contains(&name);
     match text {
@@ -214,7 +207,7 @@ fn checked(name: &str, text: &str, file: &Path) -> Result<OsString, &'static str
         _ if is_path && text.starts_with('~') => Err(
             "`~` is expanded by shells, and not here: write the whole path, or one from this file's folder",
         ),
-        // Refuse a relative path, because each working directory would have its own store.
+        // With a relative path, each working directory would have its own store.
         _ if name == "url"
             && text
                 .strip_prefix("file:")

@@ -50,8 +50,7 @@ impl fmt::Display for Source {
 
 const PROFILE: &str = "profile";
 
-/// The sources of the values that are given on the command line and in the environment. This type adds no arguments of
-/// its own.
+/// The sources of the values on the command line and in the environment. This type adds no arguments.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sources(BTreeMap<&'static str, Source>);
 
@@ -101,12 +100,11 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Adds the values of a profile to the given values. The profile is the named one, or `default` if no URL is given.
-    /// If a flag or variable gives the URL and no profile is named, no profile is used. A profile's password is
-    /// therefore never sent to a server that the profile does not name.
+    /// Adds the values of a profile to the given values.
     ///
-    /// # Errors
-    /// Returns a message for the user.
+    /// The profile is the named one, or `default` if no URL is given. If a flag or variable gives the URL and no
+    /// profile is named, no profile is used. A profile's password is therefore never sent to a server that the profile
+    /// does not name.
     pub(super) fn resolve(
         given: impl IntoIterator<Item = (&'static str, Option<OsString>)>,
         sources: &Sources,
@@ -144,14 +142,10 @@ impl Settings {
 
     fn text(&self, name: &str) -> Option<&str> {
         let value = self.values.get(name)?;
-        // The value is always UTF-8, because the option is a string.
+        // The option is a string, so the value is always UTF-8.
         value.value.to_str().filter(|it| !it.is_empty())
     }
 
-    /// Returns the TLS options, or `None` for a store without TLS.
-    ///
-    /// # Errors
-    /// If a file cannot be read.
     pub(super) fn tls(&self) -> Result<Option<ClientTls>, lockkeeper::Error> {
         let path = |name| {
             self.values
@@ -171,14 +165,14 @@ impl Settings {
         Ok(Some(tls))
     }
 
-    /// Checks that the URL and the TLS options match. If the URL needs no TLS, drops TLS options from sources of a
-    /// lower rank than the URL's source. An example is a profile with TLS options whose URL is overridden by a flag.
+    /// Checks that the URL and the TLS options match. If a flag replaces a profile's URL by a URL without TLS, drops
+    /// the profile's TLS options.
     fn check(&mut self) -> Result<(), String> {
         self.values
             .retain(|name, it| !it.value.is_empty() || ["url", PROFILE].contains(name));
         if let Some(auth) = self.values.get("auth") {
             let parts = auth.text()?.split_once(':');
-            // Do not repeat the value, which may be a password.
+            // Do not repeat the value, because it may be a password.
             if !parts.is_some_and(|(user, password)| !user.is_empty() && !password.is_empty()) {
                 return Err(format!(
                     "auth ({}) must be USER:PASSWORD, and neither may be empty",
@@ -225,8 +219,6 @@ impl Settings {
         Ok(())
     }
 
-    /// Returns the values and their sources, one per line, without the password. `local` is the URL of the per-user
-    /// store if this store is used.
     pub(super) fn shown(&self, local: Option<&str>) -> String {
         let mut rows = Vec::new();
         if let Some(url) = local {
@@ -260,7 +252,6 @@ impl Settings {
         rows.collect()
     }
 
-    /// Returns the files that were searched for a profile, one per line, and whether they exist.
     pub(super) fn shown_files(&self) -> String {
         let rows = self.files.iter().map(|file| {
             let found = match file.exists() {
@@ -276,7 +267,6 @@ impl Settings {
         rows.collect()
     }
 
-    /// Passes the same store to another command of this program, in its environment.
     pub(super) fn hand_down(&self, command: &mut std::process::Command) {
         for name in NAMES {
             match self.values.get(name) {

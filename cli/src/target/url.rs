@@ -6,7 +6,7 @@ use lockkeeper::{Target, TargetError};
 
 use crate::exit::Failure;
 
-/// Schemes that we may suggest for a mistyped scheme. `memory` is missing, because a store in memory is useless for a
+/// Schemes that we suggest for a mistyped scheme. `memory` is missing, because a store in memory is useless for a
 /// command.
 const SCHEMES: [&str; 6] = [
     "file",
@@ -17,17 +17,14 @@ const SCHEMES: [&str; 6] = [
     "zookeeper+tls",
 ];
 
-/// Common abbreviations.
 const ALIASES: [(&str, &str); 3] = [
     ("unix", "lockkeeper+unix"),
     ("zk", "zookeeper"),
     ("lk", "lockkeeper"),
 ];
 
-/// Maximum number of edits between a mistyped scheme and the correct one.
 const MOST_EDITS: usize = 2;
 
-/// Parses a URL. The error names the mistake and the URLs that may have been meant.
 pub(super) fn parse(url: &str) -> Result<Target, Failure> {
     url.parse().map_err(|error| {
         let meant = meant(url);
@@ -36,7 +33,7 @@ pub(super) fn parse(url: &str) -> Result<Target, Failure> {
             false => format!("did you mean {}?", meant.join(" or ")),
         };
         Failure::Usage(match error {
-            // Replace the library's error, which would list all forms of URLs.
+            // The library's error would list all forms of URLs.
             TargetError::UnknownScheme { .. } => {
                 format!(
                     "\"{}\" is not the URL of a store: {question}",
@@ -52,9 +49,8 @@ pub(super) fn is_memory(url: &str) -> bool {
     url.split(':').next() == Some("memory")
 }
 
-/// Returns the valid URLs, in quotes, that are similar to an invalid one.
 fn meant(url: &str) -> Vec<String> {
-    // Suggest nothing, because the URL may contain a password.
+    // Suggest nothing if the URL may contain a password.
     if url.contains('@') {
         return Vec::new();
     }
@@ -93,7 +89,6 @@ fn candidates(url: &str) -> Vec<String> {
     }
 }
 
-/// Returns `true` if the text is a list of hosts without a scheme, and each host has a port.
 fn has_ports(url: &str) -> bool {
     let hosts = url.split('/').next().unwrap_or_default();
     hosts.split(',').all(|host| {
@@ -102,7 +97,6 @@ fn has_ports(url: &str) -> bool {
     })
 }
 
-/// Returns the known scheme that is closest to a mistyped scheme in lower case.
 fn known(scheme: &str) -> Option<&'static str> {
     let alias = ALIASES.iter().find(|(alias, _)| *alias == scheme);
     let closest = || {

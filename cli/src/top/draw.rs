@@ -1,5 +1,5 @@
-//! Draws the [`State`]. Only the rows that fit on the screen are drawn. Texts are escaped and cut to the width of their
-//! column, so a name or label cannot overwrite other columns.
+//! Draws the [`State`]. Texts are escaped and cut to the width of their column, so a name or label cannot overwrite
+//! other columns.
 
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
@@ -19,16 +19,14 @@ use crate::revoke::RISK;
 
 #[derive(Debug)]
 pub(super) struct Look {
-    /// Name of the store, and prefix of the locks.
     pub(super) store: String,
     pub(super) prefix: Option<String>,
     pub(super) has_color: bool,
 }
 
-/// Minimum widths of the columns, in the order of [`TITLES`].
 const WIDTHS: [usize; 11] = [14, 9, 19, 8, 8, 8, 8, 18, 10, 7, 10];
 
-/// The columns, most important first. A narrow terminal shows only the first of them.
+/// The columns, most important first. A narrow terminal shows only the first columns.
 const BY_WORTH: [usize; 11] = [LOCK, HELD, OVERDUE, 6, LABEL, HOST, 9, 2, 4, 1, 7];
 
 const LOCK: usize = 0;
@@ -172,11 +170,9 @@ fn draw_link(buffer: &mut Buffer, line: Rect, state: &State, look: &Look) {
     put(buffer, line, &text, style);
 }
 
-/// Width of the longest "queued" time, which is shown instead of the hold time if the grant time is unknown.
 const QUEUED_WIDTH: usize = "queued 99d 23h".len();
 
-/// Returns the columns that fit, each with its position and width, in the order of the titles. `held` is the width of
-/// the hold times on the screen.
+/// Returns position and width of the columns that fit. `held` is the width of the hold times on the screen.
 fn columns(width: usize, held: usize) -> Vec<(usize, usize, usize)> {
     let mut widths = WIDTHS;
     widths[HELD] = held.clamp(WIDTHS[HELD], QUEUED_WIDTH);
@@ -191,7 +187,6 @@ fn columns(width: usize, held: usize) -> Vec<(usize, usize, usize)> {
         chosen.push(column);
     }
     chosen.sort_unstable();
-    // Distribute the remaining width to the names, labels and hosts.
     let mut spare = width.saturating_sub(used);
     for (column, eighths) in [(LABEL, 3), (HOST, 1)] {
         if chosen.contains(&column) {
@@ -209,7 +204,6 @@ fn columns(width: usize, held: usize) -> Vec<(usize, usize, usize)> {
     placed.collect()
 }
 
-/// Returns the title of a column. The title has a mark if the rows are sorted by this column.
 fn title(column: usize, (sort, reversed): (Sort, bool)) -> String {
     let sorted = match sort {
         Sort::Name => LOCK,
@@ -300,8 +294,8 @@ fn draw_queue(buffer: &mut Buffer, body: Rect, state: &mut State) {
     }
 }
 
-/// Returns a text without its first `columns` columns. If this cuts a wide character in half, its other half becomes a
-/// blank.
+/// Returns a text without its first `columns` columns. If this cuts a wide character, a blank replaces the character's
+/// second half.
 fn behind(text: &str, columns: usize) -> String {
     let mut at = 0;
     let mut kept = String::new();
@@ -312,7 +306,7 @@ fn behind(text: &str, columns: usize) -> String {
         } else if at < columns && next > columns {
             kept.push(' ');
         } else if !kept.is_empty() {
-            // The character has no width and belongs to the character before it.
+            // A character without width belongs to the character before it.
             kept.push(c);
         }
         at = next;
@@ -335,7 +329,6 @@ fn draw_foot(buffer: &mut Buffer, line: Rect, state: &State) {
     }
 }
 
-/// Returns the input line of the filter, and a hint. A filter that is too long loses its start.
 fn prompt(state: &State, width: u16) -> (String, &'static str) {
     let text = escaped(&state.filter);
     let room = usize::from(width).saturating_sub(2);
@@ -347,7 +340,7 @@ fn prompt(state: &State, width: u16) -> (String, &'static str) {
     (format!("/{text}"), hint)
 }
 
-/// Draws a box in the middle of the screen. The question is in the last line of the box, which is always visible.
+/// Draws a box in the middle of the screen. The question is in the last line, which is always visible.
 fn draw_box(buffer: &mut Buffer, area: Rect, head: &str, lines: &[String], foot: &str) {
     let inner = lines.iter().map(|line| line.width()).max().unwrap_or(0);
     let width = inner.max(foot.width()) as u16 + 4;
@@ -407,9 +400,8 @@ fn draw_dialog(buffer: &mut Buffer, area: Rect, state: &State, dialog: &Revocati
     draw_box(buffer, area, head, &lines, foot);
 }
 
-/// Wraps a text, preferably at blanks, and truncates it to this many lines.
 fn wrapped(text: &str, width: usize, limit: usize) -> Vec<String> {
-    // Take only as many characters as we may need, so that we do not wrap a long text in full.
+    // Wrap only as many characters as we may need, because the text may be long.
     let text: String = text.chars().take(4 * width * limit).collect();
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

@@ -10,7 +10,7 @@ use lockkeeper::{FencingToken, LockChange, LockInfo, QueueEntry, ZnodePath};
 
 use crate::live::{Sort, rank, searched};
 
-/// A holder of a lock, or a lock that has no holder. Ordered by rank, then by lock and token.
+/// A holder of a lock, or a lock without holders. Ordered by rank, then by lock and token.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Row {
     rank: i64,
@@ -21,19 +21,15 @@ pub(super) struct Row {
 #[derive(Debug)]
 pub(super) struct Rows {
     locks: BTreeMap<ZnodePath, LockInfo>,
-    /// The rows that match the filter.
     order: BTreeSet<Row>,
-    /// Sum of the waiters of all locks.
     waiters: usize,
     sort: Sort,
     reversed: bool,
-    /// The filter, in lower case.
     filter: String,
     selected: Option<Row>,
     /// Number of rows above the selected one on the screen.
     above: usize,
-    /// True if the screen shows the first row. In this case, the first row stays visible when new rows appear above the
-    /// selected row.
+    /// True if the screen shows the first row. In this case, the screen also shows new rows that appear above.
     at_top: bool,
 }
 
@@ -52,7 +48,6 @@ impl Rows {
         }
     }
 
-    /// Returns the number of locks, regardless of the filter.
     pub(super) fn locks(&self) -> usize {
         self.locks.len()
     }
@@ -82,7 +77,6 @@ impl Rows {
         self.selected.as_ref()
     }
 
-    /// Applies a change. `all` means that the change contains all locks.
     pub(super) fn apply(&mut self, change: LockChange, all: bool) {
         if all {
             self.locks.clear();
@@ -121,7 +115,6 @@ impl Rows {
         }
     }
 
-    /// Returns those rows of a lock that match the filter.
     fn rows_of<'a>(&'a self, lock: &'a LockInfo) -> impl Iterator<Item = Row> + 'a {
         let nobody = lock.holders.is_empty().then_some(None);
         let holders = lock.holders.iter().map(Some).chain(nobody);
@@ -143,8 +136,8 @@ impl Rows {
         self.select_again();
     }
 
-    /// Finds the selected row again. If the row's holder is gone, selects another row of the same lock, or else the row
-    /// that is now at the same place.
+    /// Finds the selected row again. If the row's holder is gone, selects another row of the same lock, or else the
+    /// next row.
     fn select_again(&mut self) {
         let Some(old) = self.selected.take() else {
             self.selected = self.end(true);
@@ -168,7 +161,6 @@ impl Rows {
         self.rows_from(from, !self.reversed)
     }
 
-    /// Returns the rows above `from` on the screen, nearest first, or all rows if `from` is `None`.
     fn above<'a>(&'a self, from: Option<&Row>) -> Box<dyn Iterator<Item = &'a Row> + 'a> {
         self.rows_from(from, self.reversed)
     }
@@ -193,8 +185,8 @@ impl Rows {
         ends.cloned()
     }
 
-    /// Sorts by this order. If the rows already have this order, reverses it. Selects the first row, because the user
-    /// wants to see the start of the new order.
+    /// Sorts by this order, or reverses the current order. Selects the first row, because the user wants to see the
+    /// start of the new order.
     pub(super) fn sort_by(&mut self, sort: Sort) {
         match sort == self.sort {
             true => self.reversed = !self.reversed,
@@ -209,7 +201,6 @@ impl Rows {
         self.rebuild();
     }
 
-    /// Moves the selection by this many rows, but not beyond the last or first row.
     pub(super) fn step(&mut self, by: isize) {
         let Some(old) = self.selected.clone() else {
             return;
@@ -224,15 +215,12 @@ impl Rows {
             (steps, new) = (steps + 1, Some(row.clone()));
         }
         self.selected = new.or(Some(old));
-        // The selection first moves on the screen. At the edge, the screen scrolls, because `window` limits this
-        // number.
         self.above = match by > 0 {
             true => self.above.saturating_add(steps),
             false => self.above.saturating_sub(steps),
         };
     }
 
-    /// Moves the selection and the screen by a page.
     pub(super) fn page(&mut self, by: isize) {
         let above = self.above;
         self.step(by);
@@ -251,7 +239,6 @@ impl Rows {
         self.at_top = false;
     }
 
-    /// Returns the rows on a screen of this height, and the number of rows above the selected one.
     pub(super) fn window(&mut self, height: usize) -> (Vec<Row>, usize) {
         let (Some(selected), true) = (self.selected.clone(), height > 0) else {
             return (Vec::new(), 0);
@@ -265,7 +252,6 @@ impl Rows {
             true => ahead.len(),
             false => self.above.min(ahead.len()),
         };
-        // Leave no line empty as long as there are rows above the screen.
         above = above.max(height.saturating_sub(behind.len()).min(ahead.len()));
         self.above = above;
         self.at_top = from_top && above == ahead.len();
@@ -275,7 +261,6 @@ impl Rows {
     }
 }
 
-/// Returns `true` if the lock's name or the holder's label, host, process, session or token contains the filter.
 fn matches(filter: &str, lock: &LockInfo, holder: Option<&QueueEntry>) -> bool {
     filter.is_empty() || searched(lock, holder).contains(filter)
 }

@@ -16,7 +16,6 @@ use rustix::termios::{tcgetpgrp, tcgetwinsize};
 
 use crate::exit::Failure;
 
-/// The terminal in raw mode with the alternate screen. Restored on drop and on a panic.
 pub(super) struct Screen {
     terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
     is_ours: bool,
@@ -51,7 +50,6 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Takes the terminal, for the first time or again. The next call of `draw` redraws it in full.
     pub(super) fn take(&mut self) -> io::Result<()> {
         self.is_ours = true;
         // Turn raw mode off first. The shell may have changed the modes while this job was stopped, and crossterm would
@@ -75,7 +73,7 @@ impl Screen {
     }
 
     pub(super) fn clear(&mut self) -> io::Result<()> {
-        // Do not use `Terminal::clear`, because it asks for the cursor position, and not every terminal answers.
+        // `Terminal::clear` asks for the cursor position, and not every terminal answers.
         let size = self.terminal.size()?;
         self.terminal.resize(Rect::from((Position::ORIGIN, size)))
     }
@@ -85,18 +83,16 @@ impl Screen {
         Ok(())
     }
 
-    /// Returns `true` if this job is in the foreground and may use the terminal. If a job in the background set the
-    /// modes of the terminal, it would be stopped (SIGTTOU) again and again, before it could act on a signal that ends
-    /// it.
+    /// Returns `true` if this job is in the foreground. A background job that set the modes of the terminal would be
+    /// stopped (SIGTTOU) again and again, before it could handle a signal that ends the job.
     pub(super) fn is_in_foreground(&self) -> bool {
         is_in_foreground()
     }
 
-    /// Gives the terminal back and stops the job, like Ctrl-Z. Returns when the job is continued, or immediately if
-    /// there is no shell that could continue it.
+    /// Gives the terminal back and stops the job. Returns when the job is continued, or immediately if no shell can
+    /// continue the job.
     pub(super) fn suspend(&mut self) -> io::Result<()> {
         self.release();
-        // Stop the whole job, as the terminal does outside of raw mode.
         kill_current_process_group(Signal::TSTP)?;
         Ok(())
     }
@@ -108,7 +104,6 @@ impl Drop for Screen {
     }
 }
 
-/// Restores the terminal. Ignores errors, because the terminal may be gone.
 fn restore() {
     let mut out = io::stdout();
     let _ = queue!(out, DisableBracketedPaste, LeaveAlternateScreen, Show);
@@ -116,9 +111,8 @@ fn restore() {
     restore_modes();
 }
 
-/// Restores the modes of the terminal. This works even if the terminal accepts no output.
 pub(super) fn restore_modes() {
-    // If we are in the background, another job uses the terminal and its modes.
+    // In the background, the terminal and its modes belong to another job.
     if is_in_foreground() {
         let _ = disable_raw_mode();
     }
@@ -129,13 +123,13 @@ fn is_in_foreground() -> bool {
     owner.is_none_or(|owner| owner == getpgrp())
 }
 
-/// Makes every panic end the process. The terminal is restored first, so that the message of the panic is readable.
+/// Makes every panic end the process. Restores the terminal first, so that the message of the panic is readable.
 fn restore_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         restore();
         report(panic);
-        // Without this, a panic in a task would only end the task and leave a frozen screen.
+        // Without the exit, a panic in a task would only end the task and leave a frozen screen.
         std::process::exit(101);
     }));
 }

@@ -1,7 +1,7 @@
 //! [`Signals`]: the signals that end the command, and SIGCONT.
 //!
-//! If the program or connection behind a terminal hangs, the terminal accepts no output, and the command blocks in a
-//! write. A separate thread ([`end_when_blocked`]) therefore also waits for the signals that end the command.
+//! A hanging terminal accepts no output and blocks the command in a write. A separate thread ([`end_when_blocked`])
+//! therefore also waits for the signals that end the command.
 
 use std::io;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use tokio::time::timeout;
 
 use super::screen;
 
-/// Time for the command to end after a signal. After this time, we assume that the terminal blocks the command.
+/// Time for the command to end after a signal. Afterwards we assume that the terminal blocks the command.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Maximum time between the handling of two signals that arrived together. If we stop the job again too early, the
-/// second signal does not end it, and only the next one does.
+/// Time to wait after SIGCONT for a signal that ends the command, before we stop the job again. Both signals may have
+/// arrived together.
 const TOGETHER: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,6 @@ impl Ends {
     }
 }
 
-/// Starts a thread that ends the process if a signal does not end it, because the terminal blocks the command.
 fn end_when_blocked() -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_io().build()?;
     let mut end = {
@@ -92,7 +91,7 @@ fn end_when_blocked() -> io::Result<()> {
     let wait = move || {
         runtime.block_on(end.first());
         std::thread::sleep(PATIENCE);
-        // Restore the modes, which needs no write. The content of the screen remains.
+        // Restoring the modes needs no write. The content of the screen remains.
         screen::restore_modes();
         std::process::exit(0);
     };

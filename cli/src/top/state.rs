@@ -1,8 +1,8 @@
 //! [`State`]: all data of `lockkeeper top`. It processes keys and updates, and may return an [`Effect`] for each. It
 //! performs no I/O.
 //!
-//! Only the holder named in the dialog is revoked. The dialog stores this holder's entry and passes it to the
-//! [`Effect`], even if the list shows another holder by then.
+//! Only the holder named in the dialog is revoked. The dialog stores the entry of this holder, because the list may
+//! show another holder by the time the user confirms.
 
 use std::time::Duration;
 
@@ -18,18 +18,13 @@ use crate::who;
 pub(super) enum Input {
     Key(KeyEvent),
     Paste(String),
-    /// The terminal was resized or must be redrawn.
     Redraw,
-    /// An update of the locks or the connection.
     News(News),
-    /// The queue of the open lock, or the reason why it could not be read.
     Queue {
         lock: ZnodePath,
         queue: Result<LockQueue, String>,
     },
-    /// An action is complete. Contains a message for the user.
     Done(String),
-    /// The keyboard cannot be read any more. Contains the reason.
     NoKeys(String),
 }
 
@@ -42,22 +37,16 @@ impl From<News> for Input {
 #[derive(Debug)]
 pub(super) enum Effect {
     Quit,
-    /// The command fails because the terminal is gone.
     Fail(String),
-    /// Gives the terminal back to the shell until the command is continued.
     Suspend,
     Clear,
-    /// Reads the queue of this lock until it is closed.
     Open(ZnodePath),
-    /// Stops reading a queue, because none is shown any more.
     Close,
     Revoke(Box<Revocation>),
 }
 
-/// A holder to revoke.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Revocation {
-    /// Removes the holder instead of asking it to release.
     pub(super) force: bool,
     pub(super) lock: ZnodePath,
     pub(super) holder: QueueEntry,
@@ -73,7 +62,6 @@ pub(super) enum Link {
     Lost { at: Duration, why: Option<String> },
 }
 
-/// The queue of a lock, shown in full.
 #[derive(Debug)]
 pub(super) struct QueueView {
     pub(super) lock: ZnodePath,
@@ -89,21 +77,18 @@ pub(super) struct QueueView {
 pub(super) struct State {
     pub(super) rows: Rows,
     pub(super) link: Link,
-    /// Monotonic time since the start, and the wall-clock time of the store's client in milliseconds.
+    /// Monotonic time since the start. `now_ms` is the wall-clock time of the store's client.
     pub(super) at: Duration,
     pub(super) now_ms: i64,
     /// Time of the store's last answer, on the same clock as `at`.
     pub(super) heard: Duration,
-    /// Number of znodes that could not be read, and the reason for one of them.
     pub(super) unreadable: Option<(usize, String)>,
     pub(super) queue: Option<QueueView>,
     pub(super) dialog: Option<Revocation>,
     pub(super) filter: String,
-    /// True while the filter is being typed.
     pub(super) is_typing: bool,
     pub(super) has_help: bool,
     pub(super) message: Option<String>,
-    /// Height of the list or the open queue, as last drawn.
     pub(super) height: usize,
 }
 
@@ -130,7 +115,7 @@ impl State {
         let seconds = |ms: i64| ms.div_euclid(1_000);
         let is_new = seconds(now_ms) != seconds(self.now_ms);
         (self.at, self.now_ms) = (at, now_ms);
-        // Write the lines only once per second, because this takes long for a long queue.
+        // Write the lines only once per second, because a long queue takes long.
         if is_new && let Some(view) = &mut self.queue {
             view.write(now_ms);
         }
@@ -141,7 +126,7 @@ impl State {
             Input::Key(key) if key.kind != KeyEventKind::Release => return self.key(key),
             Input::Key(_) => {}
             Input::Paste(text) if self.is_typing => self.type_in(&text),
-            // Ignore the text. It was pasted by mistake, and its letters must not act as keys.
+            // The text was pasted by mistake, and its letters must not act as keys.
             Input::Paste(_) => {}
             Input::Redraw => return Some(Effect::Clear),
             Input::News(news) => self.hear(news),
@@ -186,13 +171,12 @@ impl State {
     fn lose(&mut self, why: Option<String>) {
         let at = match &self.link {
             Link::Lost { at, .. } => *at,
-            // We know that the store was still reachable at this time.
+            // The store was still reachable at this time.
             _ => self.heard,
         };
         self.link = Link::Lost { at, why };
     }
 
-    /// Returns how long the store has been silent, if this is too long and the connection is still open.
     pub(super) fn silent_for(&self) -> Option<Duration> {
         let silent = self.at.saturating_sub(self.heard);
         (self.link == Link::Live && silent > SILENCE).then_some(silent)
@@ -202,7 +186,6 @@ impl State {
         self.link == Link::Live && self.silent_for().is_none()
     }
 
-    /// Returns `true` if the dialog's holder no longer holds the lock.
     pub(super) fn is_gone(&self, dialog: &Revocation) -> bool {
         let token = dialog.holder.fencing_token;
         let in_queue = self.queue.as_ref().filter(|it| it.lock == dialog.lock);
@@ -221,7 +204,6 @@ impl State {
             KeyCode::F(10) => return Some(Effect::Quit),
             _ => {}
         }
-        // A message is shown until the next key.
         self.message = None;
         if self.dialog.is_some() {
             return self.key_of_dialog(key.code);
@@ -379,7 +361,6 @@ impl State {
         }
     }
 
-    /// Returns the holder in the selected row or the open queue.
     fn shown_holder(&self) -> Result<(ZnodePath, QueueEntry), String> {
         let row = match &self.queue {
             Some(view) => &view.of,
@@ -418,7 +399,6 @@ impl State {
                     return Some(Effect::Revoke(Box::new(dialog)));
                 }
             }
-            // As in `revoke`, the default answer is no.
             KeyCode::Esc | KeyCode::Enter | KeyCode::Char('n' | 'N' | 'q' | 'Q') => {
                 self.dialog = None;
             }
@@ -442,7 +422,6 @@ impl QueueView {
         self.lines = text.lines().map(str::to_owned).collect();
     }
 
-    /// Limits the scrolling so that the last line does not move above the bottom of the screen.
     pub(super) fn bound(&mut self, height: usize) {
         let last = self.lines.len().saturating_sub(height);
         self.scroll.0 = self.scroll.0.min(last);

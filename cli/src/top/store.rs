@@ -11,10 +11,9 @@ use crate::locks::described;
 use crate::locks::names::{escaped, lock_name};
 use crate::revoke;
 
-/// Minimum delay between two readings of an open queue.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Factor of the delay. The delay is at least this many times as long as the last reading.
+/// The delay is at least this many times as long as the last reading.
 const PAUSE_FACTOR: u32 = 10;
 
 #[derive(Clone)]
@@ -32,22 +31,19 @@ impl Store {
         self.feed.client()
     }
 
-    /// Sends an input. Ignores an error, which means that the command is ending and the receiver is gone.
     async fn tell(&self, input: Input) {
         let _ = self.tell.send(input).await;
     }
 
-    /// Sends changes of the locks for as long as it is polled.
     pub(super) async fn watch(self) {
         self.feed.watch(self.tell).await;
     }
 
-    /// Sends the queue of a lock for as long as it is polled.
     pub(super) async fn watch_queue(self, lock: ZnodePath) {
         loop {
             let began = Instant::now();
             let queue = match lock_queue(&self.feed.client(), &lock).await {
-                // Ignore these errors, because the status line already reports them.
+                // The status line already reports these errors.
                 Err(Error::ConnectionLoss | Error::SessionExpired { .. }) => None,
                 queue => Some(queue.map_err(|error| error.to_string())),
             };
@@ -60,7 +56,6 @@ impl Store {
         }
     }
 
-    /// Asks or removes the holder that the user has confirmed, and no other holder.
     pub(super) async fn revoke(self, revocation: Revocation) {
         let holder = &revocation.holder;
         let revoker = Revoker::new(&self.feed.client()).by(revoke::user("top"));

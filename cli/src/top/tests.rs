@@ -1,4 +1,4 @@
-//! Tests of the state, by keys and updates, and of the drawing.
+//! Tests of the state and of the drawing.
 
 use std::time::Duration;
 
@@ -215,7 +215,7 @@ fn the_selection_stays_on_its_lock() {
         (shown(&mut state), selected(&state)),
         ("xbdc".into(), "c".into())
     );
-    // The selected lock is gone. The next row is selected, or the previous row if there is no next one.
+    // The selected lock is gone. The next row is selected, or the previous row if there is no next row.
     news(&mut state, change([], &["c"]));
     assert_eq!(selected(&state), "d");
     types(&mut state, "k");
@@ -327,7 +327,6 @@ fn a_dialog_acts_on_the_holder_that_it_names() {
         let mut state = four();
         assert!(types(&mut state, &format!("j{key}")).is_none());
         let holder = lock("b", 2, 10, 7).holders[0].path.clone();
-        // The rows and the selection move, and a client joins the queue.
         news(
             &mut state,
             change([lock("b", 2, 10, 8), lock("0", 7, 1, 0)], &["a"]),

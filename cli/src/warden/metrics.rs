@@ -10,18 +10,16 @@ use prometheus::{Gauge, IntGauge, IntGaugeVec, Opts, Registry};
 
 use crate::http::Health;
 
-/// State of the warden, for its metrics and probes. Clones share the state.
 #[derive(Clone, Default)]
 pub(super) struct Monitor(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
     client: Option<Client>,
-    /// Set while this warden leads.
     warden: Option<Warden>,
 }
 
-/// A term of office. When it is dropped, the metrics no longer count the warden as leading.
+/// A term of office. Its drop records that the warden no longer leads.
 pub(super) struct Term(Monitor);
 
 impl Drop for Term {
@@ -35,7 +33,6 @@ impl Monitor {
         self.0.lock().client = Some(client.clone());
     }
 
-    /// Records that the warden leads until the result is dropped.
     pub(super) fn leads(&self, warden: Warden) -> Term {
         self.0.lock().warden = Some(warden);
         Term(self.clone())
@@ -58,7 +55,6 @@ impl Health for Monitor {
     }
 }
 
-/// Returns a registry with the metrics of the warden, of its process, and of all locks in this process.
 pub(super) fn registry(of: &Monitor) -> prometheus::Result<Registry> {
     let registry = Registry::new();
     lockkeeper::register_process_metrics(&registry)?;
@@ -141,8 +137,8 @@ impl Collector for WardenCollector {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        // Clone the warden. Otherwise, we could be the last owner of a warden that ends now, and would drop it under
-        // the lock.
+        // Clone the warden and unlock. Otherwise we might be the last owner of a warden that ends now, and drop the
+        // warden under the lock.
         let warden = self.of.0.lock().warden.clone();
         self.leads.set(warden.is_some().into());
         self.set(warden.map(|warden| warden.stats()).unwrap_or_default());

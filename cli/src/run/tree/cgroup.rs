@@ -6,15 +6,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Pid;
 
-/// A cgroup below this process's own. Dropping it removes the directory if it is empty.
+/// A cgroup below this process's own. Its drop removes the directory of an empty cgroup.
 pub(super) struct Cgroup(PathBuf);
 
 impl Cgroup {
-    /// Creates a cgroup and moves a process into it. Children that this process starts later are in the same cgroup.
-    ///
-    /// # Errors
-    /// If there is no cgroup of version 2, if we may not create a cgroup, or if the kernel cannot kill a cgroup (before
-    /// 5.14).
+    /// Creates a cgroup and moves a process into it. Children that the process starts later are in the same cgroup.
+    /// Fails on a kernel that cannot kill a cgroup (before 5.14).
     pub(super) fn create(process: Pid) -> io::Result<Self> {
         let created = Self::empty(process)?;
         let number = process.as_raw_pid().to_string();
@@ -22,13 +19,11 @@ impl Cgroup {
         Ok(created)
     }
 
-    /// Creates an empty cgroup named after a process.
     pub(super) fn empty(process: Pid) -> io::Result<Self> {
         let own = own_directory().ok_or(io::ErrorKind::NotFound)?;
         let number = process.as_raw_pid();
         let created = Self(own.join(format!("lockkeeper-{number}")));
-        // Remove the cgroup of an earlier process with this number. It remains if that process was killed together with
-        // its front.
+        // Remove the cgroup that a killed process with this number has left behind.
         let _ = fs::remove_dir(&created.0);
         fs::create_dir(&created.0)?;
         if !created.0.join("cgroup.kill").exists() {
@@ -45,7 +40,6 @@ impl Cgroup {
         &self.0
     }
 
-    /// Kills all processes in this cgroup and in the cgroups below it.
     pub(super) fn kill(&self) {
         // Ignore an error, because the caller also kills the processes that it sees.
         let _ = fs::write(self.0.join("cgroup.kill"), "1");
@@ -64,9 +58,6 @@ fn own_directory() -> Option<PathBuf> {
     directory(&mounts, &own)
 }
 
-/// Returns the directory of this process's cgroup of version 2. `mounts` has lines of the form `36 35 98:0 /root
-/// /mount/point options… - cgroup2 …`. `own` has lines of the form `number:controllers:path`, where version 2 has
-/// number 0.
 fn directory(mounts: &str, own: &str) -> Option<PathBuf> {
     let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
     mounts.lines().find_map(|line| {

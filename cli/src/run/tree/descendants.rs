@@ -22,7 +22,7 @@ pub(super) fn can_be_seen() -> io::Result<()> {
     ))
 }
 
-/// Returns the descendants of this process, children first, without `others` and their descendants.
+/// Returns the descendants of this process, without `others` and their descendants.
 pub(super) fn without(others: &[Pid]) -> Vec<Pid> {
     let (mut found, mut next) = (children(), 0);
     found.retain(|child| !others.contains(child));
@@ -40,9 +40,7 @@ pub(super) fn children() -> Vec<Pid> {
     }
 }
 
-/// Returns the children of all threads of a process.
 fn children_of(process: &str) -> Vec<Pid> {
-    // The folder is missing if the process has ended or is hidden from this user.
     let threads = fs::read_dir(format!("/proc/{process}/task"));
     let threads = threads.into_iter().flatten().flatten();
     let children =

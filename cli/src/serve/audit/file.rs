@@ -10,17 +10,15 @@ use crate::values::AuditPlace;
 
 pub(in crate::serve) struct Output {
     to: Box<dyn Write + Send>,
-    /// `None` for stdout, which cannot be reopened.
     path: Option<PathBuf>,
     /// True if the last line is incomplete because the disk became full.
     is_torn: bool,
 }
 
 impl Output {
-    /// Opens the file or stdout. The error is a message for the operator.
     pub(super) fn open(place: &AuditPlace) -> Result<Self, String> {
         let (to, path): (Box<dyn Write + Send>, _) = match place {
-            // Do not use `std::io::Stdout`, which would buffer the part of a line that it could not write.
+            // `std::io::Stdout` would buffer the part of a line that it could not write.
             AuditPlace::Stdout => {
                 let stdout = io::stdout().as_fd().try_clone_to_owned();
                 let told = |error| format!("--audit-log -: {error}");
@@ -30,7 +28,6 @@ impl Output {
                 let file = open(path).map_err(|error| {
                     format!("--audit-log: {} cannot be opened: {error}", path.display())
                 })?;
-                // Make the path absolute, so that a later change of the working directory does not matter.
                 let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
                 (Box::new(file), Some(path))
             }
@@ -42,8 +39,7 @@ impl Output {
         })
     }
 
-    /// Reopens the path, which may lead to a new file by now. Returns `false` for stdout. After an error, the old file
-    /// stays open.
+    /// Reopens the path. Returns `false` for stdout. After an error, the old file stays open.
     pub(super) fn reopen(&mut self) -> io::Result<bool> {
         let Some(path) = &self.path else {
             return Ok(false);
@@ -53,7 +49,7 @@ impl Output {
         Ok(true)
     }
 
-    /// Writes a line. An error may leave an incomplete line. The next call then first writes a line break.
+    /// Writes a line. After an error that has left an incomplete line, the next call first writes a line break.
     pub(super) fn write(&mut self, line: &str) -> io::Result<()> {
         if self.is_torn {
             self.to.write_all(b"\n")?;
@@ -75,7 +71,6 @@ impl Output {
     }
 }
 
-/// Opens a file for appending. A new file is private. The mode of an existing file is left unchanged.
 fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(0o600).open(path)

@@ -1,5 +1,4 @@
-//! An audit record as one line of JSON. docs/operating.md documents each field. Session ids and zxids are strings, as
-//! in `lockkeeper locks --json`.
+//! An audit record as one line of JSON. Session ids and zxids are strings, as in `lockkeeper locks --json`.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,7 +6,6 @@ use humantime::format_rfc3339_millis;
 use lockkeeper_store::AuditRecord;
 use serde::Serialize;
 
-/// The fields of a record, in the order of the output. Empty fields are omitted.
 #[derive(Serialize)]
 struct Line<'a> {
     time: String,
@@ -37,8 +35,8 @@ struct Line<'a> {
     detail: Option<&'a str>,
 }
 
-/// Returns the record as a line with a line break at its end. Line breaks and quotes in the record's texts are escaped,
-/// so no client can forge a line.
+/// Returns the record as a line. Escapes line breaks and quotes in the record's texts, so that no client can forge a
+/// line.
 pub(super) fn line(record: &AuditRecord) -> String {
     let line = Line {
         time: rfc3339(record.time),
@@ -56,7 +54,6 @@ pub(super) fn line(record: &AuditRecord) -> String {
         count: Some(record.count).filter(|count| *count != 1),
         detail: record.detail.as_deref(),
     };
-    // This cannot fail, because all fields are strings and numbers.
     let mut text = serde_json::to_string(&line).unwrap_or_default();
     text.push('\n');
     text

@@ -1,7 +1,7 @@
 //! [`BackupFolder`]: the backups of one store, in a folder that may also contain the backups of other stores.
 //!
-//! Each backup is written in a separate work folder. It is renamed once it is complete and synced, so every file that
-//! has the name of a backup is complete. We only ever remove files whose names are names of this store's backups.
+//! Each backup is written in a separate work folder and renamed once it is complete and synced. Every file with the
+//! name of a backup is therefore complete. We remove only files with names of this store's backups.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -18,7 +18,6 @@ pub(super) struct BackupFolder {
     path: PathBuf,
     store: String,
     keep: usize,
-    /// The lock of the work folder. `Some` once the folder has been usable.
     lock: Option<File>,
 }
 
@@ -27,7 +26,6 @@ pub(super) struct Made {
     pub(super) file: PathBuf,
     pub(super) summary: Summary,
     pub(super) at: SystemTime,
-    /// Number of this store's backups in the folder, or the reason why older backups could not be removed.
     pub(super) kept: Result<usize, Failure>,
 }
 
@@ -37,16 +35,13 @@ pub(super) struct Failure {
     pub(super) text: String,
 }
 
-/// Kind of a failure. Its name is the label of the failure's metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// The folder is missing or not writable.
     Folder,
     DiskFull,
     /// Another server makes backups of the same store in this folder, so one of the two servers serves a copy of the
     /// store.
     InUse,
-    /// The store's own directory cannot be read.
     Store,
 }
 
@@ -73,16 +68,13 @@ impl BackupFolder {
         }
     }
 
-    /// Returns the time of this store's newest backup. Ignores times in the future, which result from a clock that was
-    /// set back after the backup.
+    /// Returns the time of the newest backup. Ignores times in the future, which result from a clock that was set back.
     pub(super) fn newest(&mut self, now: SystemTime) -> Result<Option<SystemTime>, Failure> {
         self.claim()?;
         let times = self.names()?.into_iter().map(BackupName::made);
         Ok(times.filter(|made| *made <= now).max())
     }
 
-    /// Makes a backup of the store in `data`. Then removes this store's oldest backups until the configured number is
-    /// left.
     pub(super) fn make(&mut self, data: &Path) -> Result<Made, Failure> {
         self.claim()?;
         let at = SystemTime::now();
@@ -94,7 +86,7 @@ impl BackupFolder {
         let named =
             fs::rename(&unfinished, &file).and_then(|()| File::open(&self.path)?.sync_all());
         named.map_err(|error| self.io_failure("cannot be written", &error))?;
-        // Remove old backups last, because until the new backup is complete, the old ones are all we have.
+        // Remove old backups last, because they are all we have until the new backup is complete.
         let kept = self.prune(name);
         Ok(Made {
             file,
@@ -104,10 +96,11 @@ impl BackupFolder {
         })
     }
 
-    /// Removes the oldest backups of this store. The newest backup is always kept, even if it was made with a wrong
-    /// clock. A backup that is more than twice as large as all newer backups is also kept, because the store may have
-    /// lost its content after that backup. There are only a few such backups, because each one is at least twice as
-    /// large as the next.
+    /// Removes the oldest backups of this store.
+    ///
+    /// The newest backup is always kept, even if it was made with a wrong clock. A backup that is more than twice as
+    /// large as all newer backups is also kept, because the store may have lost its content after that backup. There
+    /// are only a few such backups, because each is at least twice as large as the next.
     fn prune(&self, newest: BackupName) -> Result<usize, Failure> {
         let mut others = self.names()?;
         others.retain(|name| *name != newest);
@@ -143,7 +136,6 @@ impl BackupFolder {
             let mut names = Vec::new();
             for entry in fs::read_dir(&self.path)? {
                 let entry = entry?;
-                // Skip folders and links that have the name of a backup.
                 if entry.file_type()?.is_file()
                     && let Some(name) = entry.file_name().to_str()
                 {
@@ -169,7 +161,7 @@ impl BackupFolder {
         {
             return Ok(());
         }
-        // Do not create the backup folder itself. If the disk for the backups is not mounted, the backups would fill
+        // Do not create the backup folder itself. If the disk for backups is not mounted, the backups would fill
         // another disk.
         match DirBuilder::new().mode(0o700).create(&work_folder) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -180,7 +172,7 @@ impl BackupFolder {
         self.check_owner(&work_folder)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        // Do not follow links, because another user could plant a symbolic link in a shared folder.
+        // Do not follow links, because another user could plant a link in a shared folder.
         let options = options
             .mode(0o600)
             .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
@@ -210,7 +202,6 @@ impl BackupFolder {
         Ok(())
     }
 
-    /// Checks that the path is a folder of this user, because we remove files in this folder.
     fn check_owner(&self, folder: &Path) -> Result<(), Failure> {
         let metadata = fs::symlink_metadata(folder);
         let metadata = metadata.map_err(|error| self.io_failure("cannot be read", &error))?;
@@ -230,7 +221,7 @@ impl BackupFolder {
             _ => Reason::Store,
         };
         let text = match reason {
-            // Replace the library's text, which is about a full disk of the store's log.
+            // The library's text is about a full disk of the store's log.
             Reason::DiskFull => format!("there is no room in {}", self.path.display()),
             Reason::Folder => error.to_string(),
             _ => format!("{} cannot be read: {error}", data.display()),
@@ -250,13 +241,11 @@ impl BackupFolder {
     }
 }
 
-/// Name of the lock file in the work folder. The lock ends with the process.
 const LOCK: &str = "lock";
 
-/// Name of a complete backup before it is renamed.
 const COMPLETE: &str = "complete";
 
-/// Returns `true` if this open file is still the file at the path. It is another file if a disk was mounted or swapped.
+/// Returns `true` if this open file is still the file at the path. Another disk may have been mounted there.
 fn is_at(file: &File, path: &Path) -> bool {
     match (file.metadata(), fs::symlink_metadata(path)) {
         (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) == (there.dev(), there.ino()),
@@ -264,7 +253,8 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Removes the unfinished backup of a killed server. We hold the lock, so no other server writes in the work folder.
+/// Removes the unfinished backup of a killed server. No other server writes in the work folder, because we hold the
+/// lock.
 fn remove_unfinished(work_folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(work_folder)? {
         let entry = entry?;

@@ -1,4 +1,4 @@
-//! [`BackupMetrics`]: the metrics of the scheduled backups, as listed in docs/server-reference.md.
+//! [`BackupMetrics`]: the metrics of the scheduled backups.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -56,7 +56,6 @@ impl BackupMetrics {
         registry.register(Box::new(self.failures.clone()))
     }
 
-    /// Records the time of the newest backup found at the start.
     pub(super) fn found(&self, newest: Option<SystemTime>) {
         let since_1970 = newest.and_then(|newest| newest.duration_since(UNIX_EPOCH).ok());
         self.newest

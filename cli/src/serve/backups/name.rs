@@ -7,9 +7,9 @@ use lockkeeper_store::Zxid;
 
 /// `lockkeeper-20261123T014205Z-0000000500000012-STORE.backup`: the time in UTC, the last zxid in hex, and the store's
 /// id.
-/// Names are ordered by zxid first, because zxids only grow. If they were ordered by time and the clock was set back,
-/// the newest backup could look like the oldest.
-/// could look like the oldest.
+///
+/// Names are ordered by zxid first, because zxids only grow. With an order by time, the newest backup could look like
+/// the oldest after the clock was set back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct BackupName {
     zxid: i64,
@@ -26,7 +26,6 @@ impl BackupName {
         }
     }
 
-    /// Parses the name of a backup of this store. Returns `None` for any other name.
     pub(super) fn parse(name: &str, store: &str) -> Option<Self> {
         let mut parts = name.strip_prefix("lockkeeper-")?.split('-');
         let (date, zxid) = (parts.next()?, parts.next()?);
@@ -58,8 +57,7 @@ fn date(seconds: u64) -> String {
     text.replace(['-', ':'], "")
 }
 
-/// Parses a time in the format of [`date`]. Also accepts other spellings, which the caller detects by formatting the
-/// result again.
+/// Parses a [`date`]. Also accepts other spellings, which the caller detects by formatting the result again.
 fn parse_date(text: &str) -> Option<u64> {
     if text.len() != "20261123T014205Z".len() || !text.is_ascii() {
         return None;
