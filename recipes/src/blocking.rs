@@ -1,9 +1,9 @@
 //! The recipes for threads without async. Each call blocks its thread until it is done.
 //!
-//! Blocking and async callers can contend for the same path, also within one program. Each type has the same methods
-//! with the same fairness, tokens, options and errors. Only `protect` is missing, because a blocking call cannot be
-//! stopped. For the same reason, the closure that [`Election::run`] calls has to check for a loss itself. No async
-//! runtime is needed.
+//! Blocking and async callers can contend for the same path, also within one program. Each type has the same methods as
+//! its async counterpart, with the same fairness, tokens, options and errors. Only `protect` is missing, because a
+//! blocking call cannot be stopped. The closure that [`Election::run`] calls must check for a loss itself, for the same
+//! reason. No async runtime is needed.
 //!
 //! # In a program with a tokio runtime
 //!
@@ -11,17 +11,15 @@
 //! [`spawn_blocking`](https://docs.rs/tokio/latest/tokio/task/fn.spawn_blocking.html) and
 //! [`block_in_place`](https://docs.rs/tokio/latest/tokio/task/fn.block_in_place.html).
 //!
-//! Inside an async task, a call would block other tasks. There it **panics**, like tokio's `blocking_recv`, so use the
-//! async types in async tasks. Nothing has been sent when a call panics, except that a
-//! [`release`](BlockingGuard::release) and the conversions of a read-write lock send their request first. Executors
-//! other than tokio cannot be detected, so on them a call always blocks.
-//!
-//! You can drop a guard anywhere. See [`Guard`](crate::Guard).
+//! Inside an async task, a call **panics**, like tokio's `blocking_recv`, because it would block other tasks. A call
+//! panics before it sends anything, with two exceptions: [`release`](BlockingGuard::release) and the conversions of a
+//! read-write lock send their request first. Executors other than tokio cannot be detected, so on them a call always
+//! blocks. You can drop a guard anywhere.
 //!
 //! # Streams
 //!
 //! Use [`iter`] to read the streams of the async recipes, such as lock events or a warden's reports. Types that never
-//! wait, such as [`Warden`](crate::Warden), are used directly, with [`Client::as_async`].
+//! wait, such as [`Warden`](crate::Warden), take the client that [`Client::as_async`] returns.
 //!
 //! ```
 //! use std::time::Duration;
@@ -84,8 +82,9 @@ fn wait<T, E: Into<LockError>>(future: impl Future<Output = Result<T, E>>) -> Re
 #[track_caller]
 fn block_on<F: Future>(future: F) -> F::Output {
     if tokio::runtime::Handle::try_current().is_ok() {
-        // Only tokio knows whether this thread is driving tasks or is inside `spawn_blocking` or `block_in_place`.
-        // The blocking calls of tokio panic in the former case. This mutex is free, so the call has no other effect.
+        // `spawn_blocking` and `block_in_place` also have a runtime handle, and only tokio knows whether this thread
+        // drives tasks. Tokio's own blocking calls panic on a thread that does. This mutex is free, so the call has no
+        // other effect.
         let free = tokio::sync::Mutex::new(());
         drop(free.blocking_lock());
     }

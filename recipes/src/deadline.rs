@@ -1,4 +1,4 @@
-//! [`CallDeadline`]: the deadline that covers all of a call, and the timeout error.
+//! [`CallDeadline`]: the deadline of a whole call, and its timeout error.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -15,7 +15,6 @@ use crate::select::{Either, select};
 /// Deadline of a call. The timeout starts when this value is created.
 pub(crate) struct CallDeadline {
     client: Client,
-    /// `None` if the call has no timeout.
     timeout: Option<Timeout>,
 }
 
@@ -37,7 +36,7 @@ impl CallDeadline {
         }
     }
 
-    /// Runs `work`, which calls for `lock`, until the deadline. The call waits in `queue`.
+    /// Runs `work` until the deadline. A timeout error names `lock`, and counts the contenders ahead in `queue`.
     pub(crate) async fn run<T>(
         &self,
         lock: &ZnodePath,
@@ -61,18 +60,18 @@ impl CallDeadline {
                 true => self.one_attempt(&timeout.progress).await,
                 false => self.client.clock().sleep_by_ticks_until(timeout.end).await,
             }
-            // Call this before the work is dropped, because the work's drop checks `is_over` to count a timeout.
+            // End the progress before `work` is dropped, because that drop reads `is_over` to count a timeout.
             timeout.progress.end();
         };
-        // Boxed so that the futures of waits without a deadline stay small.
+        // Boxed to keep the futures of waits without a deadline small.
         match Box::pin(select(work, passed)).await {
             Either::Left(output) => Some(output),
             Either::Right(()) => None,
         }
     }
 
-    /// Waits until the single attempt of a zero timeout has failed. The attempt fails when the call waits for another
-    /// contender or the connection is lost. Opening a session is part of the attempt.
+    /// Waits until the single attempt that a zero timeout allows has failed. The attempt fails when the call waits for
+    /// another contender or loses the connection.
     async fn one_attempt(&self, progress: &Progress) {
         let session = self.client.current_session();
         let mut states = session.states();
@@ -89,7 +88,7 @@ impl CallDeadline {
     }
 
     pub(crate) fn error(&self, lock: &ZnodePath, queue: &ZnodePath) -> LockError {
-        // If the connection was lost after the count was read, the count says nothing about the current queue.
+        // Without a connection, the last count says nothing about the current queue.
         let is_connected = self.client.current_session().state().is_connected();
         let timeout = self.timeout.as_ref();
         LockError::Timeout {
@@ -102,13 +101,12 @@ impl CallDeadline {
     }
 }
 
-/// Progress of a call's waits. All clones share the same state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Number of contenders ahead, as last read, for each queue of the call.
+    /// Number of contenders ahead, as last read, for each of the call's queues.
     ahead: Mutex<Vec<(ZnodePath, usize)>>,
     is_over: AtomicBool,
     blocked: Notify,

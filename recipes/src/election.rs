@@ -1,7 +1,6 @@
 //! [`Election`]: one leader among all candidates.
 //!
-//! The head of the queue leads. [`role`] keeps the state of our own campaigns, [`leader`] and [`observe`] show the
-//! election to observers, and [`run`] is the loop of a service that leads whenever it can.
+//! The head of the queue leads.
 
 mod leader;
 mod leadership;
@@ -29,17 +28,16 @@ pub(crate) use run::{Campaigns, Term};
 
 use role::RoleState;
 
-/// Field of an entry's metadata with the data of its candidate.
 const DATA: &str = "data";
 
 /// An election among all programs that name the same path of the same store.
 ///
-/// It is fair. Candidates lead in the order of their znodes' creation, even across reconnections, and each candidate
-/// watches only its predecessor. Each term has an [`epoch`](Leadership::epoch), which is the fencing token of the
-/// leader and grows with every term. A resource that checks the epoch is safe from a leader that has not noticed its
-/// loss yet (see [`FencingGate`](crate::FencingGate)).
+/// It is fair. Candidates lead in the order of arrival, even across reconnections, and each candidate watches only its
+/// predecessor. Each term has an [`epoch`](Leadership::epoch), which is the fencing token of the leader. A resource
+/// that checks the epoch is safe from a leader that has not noticed its loss yet (see
+/// [`FencingGate`](crate::FencingGate)).
 ///
-/// The znode names are compatible with Curator's `LeaderLatch`, which can use the same path.
+/// Curator's `LeaderLatch` can use the same path.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -66,7 +64,7 @@ pub struct Election {
 }
 
 impl Election {
-    /// Creates the election at a path. Nothing is sent.
+    /// Creates the election at a path.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -88,17 +86,15 @@ impl Election {
         &self.client
     }
 
-    /// Campaigns, and waits until this candidate leads. `data` (an address or a name) identifies the candidate to all
-    /// observers of the election.
+    /// Campaigns, and waits until this candidate leads. `data` (an address or a name) identifies the candidate to
+    /// observers.
     ///
-    /// Fair: candidates lead in the order of their arrival.
-    ///
-    /// Cancel safe: you can drop a campaign at any time. The candidate loses its place and leaves nothing behind.
+    /// Fair: candidates lead in the order of arrival. Cancel safe: a dropped campaign loses its place and leaves
+    /// nothing behind.
     ///
     /// # Errors
-    /// [`LockError::Store`](crate::LockError::Store) if the session ended or the store refused,
-    /// [`LockError::EntryDeleted`](crate::LockError::EntryDeleted) if the candidate's entry was removed,
-    /// [`LockError::WrongKind`](crate::LockError::WrongKind) if another recipe uses the path.
+    /// [`LockError::Store`](crate::LockError::Store), [`LockError::EntryDeleted`](crate::LockError::EntryDeleted),
+    /// [`LockError::WrongKind`](crate::LockError::WrongKind).
     pub async fn campaign(&self, data: impl Into<String>) -> Result<Leadership> {
         self.campaign_with(data, LockOptions::new()).await
     }
@@ -157,8 +153,7 @@ impl Election {
         options: LockOptions,
     ) -> Result<Leadership> {
         let options = options.field(DATA, data.into());
-        // Create the candidacy before the wait. A dropped wait also drops it, so the state shows a candidate exactly
-        // while we are a candidate.
+        // Create the candidacy first, so that the state shows a candidate during the wait.
         let candidacy = self.role_state.candidacy();
         let guard = self.queue_lock().acquire(options).await?;
         Ok(Leadership::new(guard, candidacy))
@@ -166,8 +161,7 @@ impl Election {
 
     /// Leads if the election has no candidate now, otherwise returns `None`.
     ///
-    /// If the election has a candidate, the try costs one read and no write. The answer can be stale, see
-    /// [`synced`](LockOptions::synced).
+    /// A failed try costs one read and no write. It can be stale, see [`synced`](LockOptions::synced).
     ///
     /// Cancel safe, like [`campaign`](Self::campaign).
     ///
@@ -208,7 +202,7 @@ impl Election {
         Ok(guard.map(|guard| Leadership::new(guard, candidacy)))
     }
 
-    /// Returns the role of this election object and its clones, which you can read or wait on. Sends nothing.
+    /// Returns the role that this election object and its clones have. Sends nothing.
     pub fn state(&self) -> ElectionState {
         self.role_state.state()
     }

@@ -12,7 +12,7 @@ pub type Result<T, E = LockError> = std::result::Result<T, E>;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// The lock was not granted in time, or the store did not answer a try in time. Nothing is left in the queue.
+    /// The lock was not granted in time, or the store did not answer a try in time.
     #[error(
         "{path} was not granted within {after}: {}",
         .ahead.map_or("the store did not answer".to_owned(), |ahead| format!("{ahead} ahead")),
@@ -23,8 +23,8 @@ pub enum LockError {
         path: ZnodePath,
         /// The timeout of the call.
         after: Duration,
-        /// Number of contenders ahead, including the holder, when the queue was last read. For a semaphore this is the
-        /// number of waiters, without the holders. `None` if the store did not answer.
+        /// Number of contenders ahead when the queue was last read, including the holder. For a semaphore only the
+        /// waiters count. `None` if the store did not answer.
         ahead: Option<usize>,
     },
     /// More contenders than allowed were ahead.
@@ -90,7 +90,7 @@ pub enum LockError {
         /// Data of the znode.
         found: String,
     },
-    /// More permits were requested than the semaphore has, including held permits. The request could never be granted.
+    /// More permits were requested than the semaphore has, counting held permits.
     #[error("{wanted} permits of {path} were asked for, which has {total} in all")]
     TooManyPermits {
         /// Path of the semaphore.
@@ -103,7 +103,7 @@ pub enum LockError {
     /// A batch of locks was empty.
     #[error("no lock is named: name at least one")]
     EmptyKeys,
-    /// A batch of locks contained the same lock twice. The call would wait for itself.
+    /// A batch of locks contained the same lock twice.
     #[error("{path} is named twice in one batch of locks")]
     DuplicateKey {
         /// Path of the lock.
@@ -122,7 +122,8 @@ pub enum LockError {
         /// Largest size of a request, in bytes.
         limit: usize,
     },
-    /// A metadata field could not be read back ([`LockOptions::field`](crate::LockOptions::field)). Nothing was sent.
+    /// A metadata field ([`LockOptions::field`](crate::LockOptions::field)) could not be read back as it was written.
+    /// Nothing was sent.
     #[error(
         "the field \"{name}\" of the metadata could not be read back: its name is one of Lockkeeper's own fields, or its value \
          is nested too deeply",
@@ -132,7 +133,7 @@ pub enum LockError {
         /// The field's name.
         name: String,
     },
-    /// The guard had been lost before the call. Another client may have held the lock in the meantime.
+    /// The guard had been lost before the call.
     #[error("the lock was lost: {0}")]
     Lost(#[from] LostReason),
     /// The store refused a request, or could not be reached.
@@ -141,7 +142,7 @@ pub enum LockError {
 }
 
 impl LockError {
-    /// Returns `true` if the session ended during the call. The recipe's next call opens a new session.
+    /// Returns `true` if the session ended during the call. The next call opens a new session.
     pub fn is_session_end(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_session_end())
     }

@@ -1,5 +1,5 @@
-//! [`LockEvent`]s of one contender as a stream. The sender never waits, so events cannot slow down a lock (invariant
-//! 10).
+//! [`LockEvent`]s of one contender as a stream. The sender never waits, so a slow reader cannot slow down a lock
+//! (invariant 10).
 
 use std::fmt;
 use std::time::Duration;
@@ -12,8 +12,7 @@ use crate::token::FencingToken;
 
 /// An event of one contender.
 ///
-/// An event reports the past. To find out whether the lock is held now, use [`is_held`](crate::Guard::is_held). For
-/// safety, let the resource check the fencing token.
+/// An event reports the past. Use [`is_held`](crate::Guard::is_held) to find out whether the lock is held now.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum LockEvent {
@@ -35,7 +34,7 @@ pub enum LockEvent {
         fencing_token: FencingToken,
         /// Duration of the wait. Zero if the lock was free.
         waited: Duration,
-        /// How the previous holder left. If the previous holder died, its work may be half done.
+        /// How the previous holder left. If it died, its work may be half done.
         previous: PreviousHolder,
     },
     /// A reader became the writer.
@@ -45,15 +44,15 @@ pub enum LockEvent {
     },
     /// The writer became a reader and keeps its token.
     Downgraded,
-    /// The connection is lost. The lock remains held, at most until the deadline.
+    /// The connection is lost. The lock stays held at most until the deadline.
     Suspended {
-        /// Deadline until which the lock remains held without a connection. `None` for a session without a timeout.
+        /// The deadline. `None` for a session without a timeout.
         held_until: Option<Deadline>,
     },
     /// The connection is back, in the same session.
     Resumed,
-    /// A [`Revoker`](crate::Revoker) requests the release of the lock. Each request is reported once. If several
-    /// requests arrive before the holder reads them, only the last one is reported.
+    /// A [`Revoker`](crate::Revoker) requests the release of the lock. If several requests arrive in quick succession,
+    /// only the last one is reported.
     RevocationRequested {
         /// Name of the revoker, if it has one.
         by: Option<String>,
@@ -78,15 +77,14 @@ pub enum LockEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PreviousHolder {
-    /// The lock was free when the contender arrived. We do not know how the lock's last holder left.
+    /// The lock was free when the contender arrived.
     Free,
     /// The previous holder released the lock.
     Released,
     /// The previous holder left without a release, because its session ended or another client removed it.
     Died,
-    /// We do not know how the previous holder left. A waiter ahead may have given up just as it was granted the lock,
-    /// without reading how the holder before it left. On ZooKeeper this is also the result after a death, after a
-    /// holder that did not have to wait, and after a holder of another library.
+    /// We do not know how the previous holder left. On ZooKeeper this is also the result after a death, after a holder
+    /// that did not have to wait, and after a holder of another library.
     Unknown,
 }
 
@@ -159,11 +157,10 @@ impl fmt::Display for LockEvent {
     }
 }
 
-/// Creates a sink for [`LockOptions::events`](crate::LockOptions::events) and the stream of its events.
+/// Creates a sink for [`LockOptions::events`](crate::LockOptions::events), and the stream of its events.
 ///
-/// A slow reader never slows down the lock. While 1,024 events are unread, new events are dropped, and
-/// [`Missed`](LockEvent::Missed) reports the number of dropped events. The stream ends when the sink, all its clones,
-/// and all waits and guards that use them have been dropped.
+/// While 1,024 events are unread, new events are dropped, and [`Missed`](LockEvent::Missed) reports their number. The
+/// stream ends when the sink, all its clones, and all waits and guards that use them have been dropped.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -184,13 +181,11 @@ pub fn lock_events() -> (EventSink, LockEvents) {
     (EventSink(sender), LockEvents(events))
 }
 
-/// Sender of a contender's events, for [`LockOptions::events`](crate::LockOptions::events). See [`lock_events`]. Clones
-/// are the same sink.
+/// Sender of a contender's events, created by [`lock_events`]. Clones are the same sink.
 #[derive(Clone, Debug)]
 pub struct EventSink(LossySender<LockEvent>);
 
 impl EventSink {
-    /// Sends an event. Never waits. If the backlog is full, the event is dropped and counted.
     pub(crate) fn put(&self, event: LockEvent) {
         self.0.send(event);
     }

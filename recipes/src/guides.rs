@@ -1,18 +1,8 @@
-//! Guides on choosing a lock, fencing, testing, operation and migration. These modules contain only text. The code in
-//! the guides is compiled with the tests.
-//!
-//! - [`which_lock`]: choosing a recipe and a store.
-//! - [`fencing`]: how a resource refuses writes of former holders.
-//! - [`testing`]: losing a lock on demand, in virtual time.
-//! - [`operating`]: the server `lockkeeper serve`.
-//! - [`operations`]: locks in operation, and the data directory.
-//! - [`migrating`]: from Redis, Redlock, etcd, Curator or kazoo.
-//! - [`interop`]: sharing a path with other ZooKeeper clients.
+//! Guides on choosing a lock, fencing, testing, operation and migration.
 
-// The guides are files in docs/. Their links are references (`[text][name]`). Each file defines these references at its
-// end, for readers of the repository. Markdown uses the first definition of a name. So the definitions here, which are
-// placed before the text, redirect the links to modules or to pages of the repository. `tests/links.py` finds dead
-// links.
+// The guides are files in docs/. Their links are references (`[text][name]`), which each file defines at its end for
+// readers of the repository. Markdown uses the first definition of a name. So the definitions here, which precede the
+// text, redirect the links to modules or to pages of the repository.
 
 /// Defines a link to a repository file that has no module, based on the manifest's `repository`.
 macro_rules! repository {
@@ -45,7 +35,7 @@ pub mod which_lock {}
 #[doc = include_str!("../guides/fencing.md")]
 pub mod fencing {}
 
-// The code in this guide and in the migration guide needs the feature `test-util`. The text does not need it.
+// The code in this guide and in the migration guide needs the feature `test-util`.
 #[cfg(any(not(doctest), feature = "test-util"))]
 #[cfg_attr(
     feature = "test-util",

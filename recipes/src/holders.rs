@@ -6,9 +6,8 @@ use crate::observe::QueueEntry;
 use crate::queue::{count_holders, in_order};
 use crate::retry::retry;
 
-/// Returns the entries of a queue that hold the lock, judged by their names. This is the head of the queue. If the head
-/// is a reader, the holders are all readers up to the first entry that is not a reader. In the queue `leases` of a
-/// semaphore, all entries are holders.
+/// Returns the entries that hold the lock, judged by their names. This is the head of the queue or, if the head is a
+/// reader, all readers up to the first other entry. In a semaphore's queue `leases`, all entries are holders.
 ///
 /// `queue` must be in order, as returned by [`queue`](crate::queue()) and [`observe`](crate::observe()).
 ///
@@ -25,16 +24,15 @@ pub fn holders(queue: &[QueueEntry]) -> &[QueueEntry] {
     &queue[..count_holders(queue.iter().map(|entry| entry.path.name()))]
 }
 
-/// The entries of a lock's queue, in order. For a semaphore, `queue` contains the held permits and `acquirers` the
-/// waiters.
+/// A lock's entries in order. For a semaphore, `queue` contains the held permits and `acquirers` the waiters.
 pub(crate) struct Survey {
     queue: Vec<ZnodePath>,
     acquirers: Vec<ZnodePath>,
 }
 
 impl Survey {
-    /// Returns the holders. We read the state of each entry that would hold the lock by its name, because a persistent
-    /// znode is no contender. If we drop such a znode, we read the entries behind it.
+    /// Returns the holders. A persistent znode may have the name of a holder but is no contender. We skip such a znode
+    /// and check the entries behind it.
     pub(crate) async fn into_holders(mut self, session: &Session) -> Result<Vec<ZnodePath>, Error> {
         loop {
             let count = count_holders(self.queue.iter().map(ZnodePath::name));
@@ -57,7 +55,6 @@ impl Survey {
     }
 }
 
-/// Names of a semaphore's children that contain the held permits and the waiters.
 pub(crate) const LEASES: &str = "leases";
 const ACQUIRERS: &str = "locks";
 

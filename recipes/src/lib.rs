@@ -14,7 +14,7 @@
 //!
 //! # Which URL
 //!
-//! The URL given to [`connect`] selects the store that holds the locks. The program is the same for all of them.
+//! The URL given to [`connect`] selects the store that holds the locks.
 //!
 //! | Who shares the lock? | URL | Needs | If the store's machine dies |
 //! |---|---|---|---|
@@ -33,30 +33,29 @@
 //!
 //! # When a lock is lost
 //!
-//! A holder that is paused, or cut off from the store, loses its session and with it the lock. The guard detects this with
-//! the client's own clock, before the store may grant the lock to another client:
+//! A holder that is paused, or cut off from the store, loses its session and with it the lock. The guard detects the
+//! loss with the client's own clock, before the store may grant the lock to another client:
 //!
 //! - [`Guard::protect`] drops the future that it runs and returns the [`LostReason`].
 //! - [`Guard::lost`] resolves. [`Guard::is_held`] returns `false` from then on, and never `true` again.
 //! - [`Guard::release`] returns [`LockError::Lost`].
 //!
-//! Stop the work, and acquire the lock again if it is still needed. The new grant has a new token. While a connection
-//! is down the lock is only suspended: it stays held until [`Guard::held_until`], and survives if the client reconnects
-//! before that time.
+//! After a loss, stop the work. Acquire the lock again if you still need it. A broken connection only suspends the
+//! lock: it stays held until [`Guard::held_until`], and survives if the client reconnects before that time.
 //!
-//! Dropping a guard sends the release before the drop returns. If the process ends by `std::process::exit` or `kill -9`
-//! while it holds a lock, other processes get the lock after the session timeout.
+//! Dropping a guard sends the release before the drop returns. If the process exits without dropping its guards
+//! (`std::process::exit`, `kill -9`), other processes wait until its session times out.
 //!
 //! # Fencing
 //!
-//! The store cannot stop a write that is already on its way. Send [`Guard::fencing_token`] with every write, and let the
-//! resource reject tokens that are older than the newest one it has seen, in the same atomic step as the write. Tokens of
-//! one lock grow with each grant, also across restarts. [`FencingGate`] is this check for resources in Rust.
+//! The store cannot stop a write that is already on its way. Send [`Guard::fencing_token`] with every write, and let
+//! the resource reject tokens that are older than the newest one it has seen, in the same atomic step as the write.
+//! Tokens of one lock grow with each grant, also across restarts. [`FencingGate`] implements the check in Rust.
 //! [`guides::fencing`] covers SQL, object stores and HTTP.
 //!
 //! # Recipes and their methods
 //!
-//! Every recipe queues its contenders in the order of arrival, and offers the same variants of its method:
+//! Every recipe queues its contenders in the order of arrival, and has the same variants of its method:
 //!
 //! | | waits | with a timeout | with [`LockOptions`] | tries | tries with options |
 //! |---|---|---|---|---|---|
@@ -69,22 +68,21 @@
 //! | several mutexes, all or none | [`lock_all()`] | [`lock_all_timeout()`] | [`lock_all_with()`] | [`try_lock_all()`] | [`try_lock_all_with()`] |
 //! | several mutexes, one by one | [`lock_each()`] | [`lock_each_timeout()`] | [`lock_each_with()`] | [`try_lock_many()`] | [`try_lock_many_with()`] |
 //!
-//! - A **wait** ends with the grant. It can be dropped at any `.await`, and leaves no znode behind.
-//! - A **timeout** is one deadline for everything: opening a session, joining the queue, and waiting. A wait fails with
-//!   [`LockError::Timeout`] if the lock was not granted by then. A try fails if the store has not answered by then.
-//! - A **try** returns `None` (or names the contended locks) if the lock is held or waited for. In that case the try
-//!   costs one read and no write. The answer "held" can be as stale as the server that gave it, unless the options are
-//!   [`synced`](LockOptions::synced). The answer "free" is always confirmed by the queue.
-//! - **Options** mean the same everywhere. Metadata, events and the timeout apply to all calls. The queue limit only
-//!   applies to waits, and `synced` only to tries.
+//! - A **wait** ends with the grant. You can drop the future at any time. It then leaves no znode behind.
+//! - A **timeout** covers the whole call: opening a session, joining the queue, and waiting. A wait fails with
+//!   [`LockError::Timeout`] if the lock was not granted by then, a try if the store has not answered by then.
+//! - A **try** returns `None` (or names the contended locks) if the lock is held or waited for. It then costs one read
+//!   and no write. The answer "held" can be as stale as the server, unless the options are
+//!   [`synced`](LockOptions::synced). The queue always confirms the answer "free".
+//! - **Options** mean the same in all recipes.
 //!
-//! Each grant is a guard with the interface of [`LockGuard`]. A guard of one znode is a [`Guard`], a guard of several is a
-//! [`GuardSet`]. [`blocking`] has the same recipes for threads without async. A job that a whole fleet starts at the same
-//! time runs once per period with [`OncePer`].
+//! Each grant is a guard with the interface of [`LockGuard`]. A [`Guard`] has one znode, and a [`GuardSet`] has
+//! several. [`blocking`] has the same recipes for threads without async. [`OncePer`] runs a job once per period,
+//! although a whole fleet starts it.
 //!
-//! To look at locks from outside, use [`queue()`] and [`observe()`] for one lock, and [`list_locks()`] and
-//! [`observe_locks()`] for all locks below a prefix. [`lock_events`] streams the events of one contender. A [`Revoker`]
-//! asks a holder to release its lock or removes the holder by force, and a [`Warden`] reports overdue holders.
+//! To inspect locks, use [`queue()`] and [`observe()`] for one lock, and [`list_locks()`] and [`observe_locks()`] for
+//! all locks below a prefix. [`lock_events`] streams the events of one contender. A [`Revoker`] asks a holder to
+//! release its lock or removes the holder by force. A [`Warden`] reports overdue holders.
 //!
 //! # Features
 //!

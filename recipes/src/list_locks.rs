@@ -29,10 +29,10 @@ pub struct LockInfo {
     pub path: ZnodePath,
     /// Kind of the lock.
     pub kind: LockKind,
-    /// The entries that hold the lock, in order of arrival. A read-write lock has one entry per reader, and a semaphore
-    /// one entry per permit. Empty if all contenders wait, for example at a semaphore without permits.
+    /// The entries that hold the lock, in order of arrival, one per reader or permit. Empty if all contenders wait, for
+    /// example at a semaphore without permits.
     pub holders: Vec<QueueEntry>,
-    /// Number of the other contenders, counted by name.
+    /// Number of other contenders, counted by name.
     pub waiters: usize,
 }
 
@@ -46,18 +46,18 @@ pub struct LockList {
     pub unreadable: Vec<(ZnodePath, Error)>,
 }
 
-/// Lists all mutexes, read-write locks, semaphores and elections at and below a prefix. Locks of other libraries are
-/// included if their znodes have the same names. Locks without contenders are left out.
+/// Lists all locks at and below a prefix, except locks without contenders. Locks of other libraries are included if
+/// their znodes have the same names.
 ///
-/// It is designed for many locks. A request reads up to 512 znodes, several requests are in flight, and only the
-/// holders' data is read. The list is not an atomic snapshot. A lock that changes hands during the call may be missing,
-/// and each answer is as stale as the server that gave it.
+/// The call is designed for many locks: it batches its reads, and reads only the holders' data. The list is not an
+/// atomic snapshot. A lock that changes hands during the call may be missing, and each answer is as stale as the server
+/// that gave it.
 ///
 /// Cancel safe: it writes nothing.
 ///
 /// # Errors
-/// [`Error::InvalidPath`], and store errors. If the store refuses to read a single znode, the call succeeds and the
-/// error is in the field `unreadable` of the result.
+/// [`Error::InvalidPath`], and store errors. If the store refuses to read a znode, the call still succeeds, and
+/// [`unreadable`](LockList::unreadable) contains the error.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -87,7 +87,6 @@ where
         list.locks.push(lock);
     }
     list.unreadable = walk.into_unreadable();
-    // The walk adds the locks in the order of the replies.
     list.locks
         .sort_unstable_by(|one, other| one.path.cmp(&other.path));
     list.unreadable
@@ -103,14 +102,14 @@ pub struct LockQueue {
     pub path: ZnodePath,
     /// Kind of the lock. [`Mutex`](LockKind::Mutex) if there is no contender.
     pub kind: LockKind,
-    /// The entries that hold it, in order of arrival. For a semaphore one per permit.
+    /// The entries that hold the lock, in order of arrival. For a semaphore one per permit.
     pub holders: Vec<QueueEntry>,
     /// The entries that wait, in order of arrival.
     pub waiters: Vec<QueueEntry>,
 }
 
-/// Reads the whole queue of a lock of any recipe, holders and waiters. Unlike [`queue()`](crate::queue()), it supports
-/// semaphores, which keep holders and waiters in two queues.
+/// Reads the whole queue of a lock of any recipe. Unlike [`queue()`](crate::queue()), it supports semaphores, which
+/// keep holders and waiters in two queues.
 ///
 /// The answer takes several reads and is as stale as the server that gave it. Cancel safe.
 ///
@@ -153,7 +152,7 @@ pub async fn lock_queue(client: &Client, path: impl IntoLockPath) -> Result<Lock
     })
 }
 
-/// Marks entries as waiters. The head of a semaphore's queue is a waiter even though no entry blocks it.
+/// Clears the grant times, because the head of a semaphore's queue has one although it waits.
 fn waiters(entries: Vec<QueueEntry>) -> Vec<QueueEntry> {
     entries.into_iter().map(waiter).collect()
 }
@@ -171,18 +170,18 @@ pub struct LockQueuePart {
     pub path: ZnodePath,
     /// Kind of the lock. [`Mutex`](LockKind::Mutex) if there is no contender.
     pub kind: LockKind,
-    /// The first entries that hold it, in order of arrival.
+    /// The first holders, in order of arrival.
     pub holders: Vec<QueueEntry>,
-    /// Number of all entries that hold it, counted by name.
+    /// Number of all holders, counted by name.
     pub holder_count: usize,
-    /// Entries that wait, in order of arrival, each with its position. The waiter at position 0 is next.
+    /// The requested waiters, in order of arrival, each with its position. The waiter at position 0 is next.
     pub waiters: Vec<(usize, QueueEntry)>,
-    /// Number of all entries that wait, counted by name.
+    /// Number of all waiters, counted by name.
     pub waiter_count: usize,
 }
 
-/// Reads a part of the queue of a lock of any recipe: the first holders, and the waiters at the given positions. It
-/// lists the queue's names and reads only the entries of the part, so you can show a page of a long queue cheaply.
+/// Reads a part of the queue of a lock of any recipe, so you can show a page of a long queue cheaply: the first
+/// holders, and the waiters at the given positions.
 ///
 /// The answer is as stale as the server that gave it. Entries that leave during the call are missing. Cancel safe.
 ///
@@ -222,7 +221,7 @@ pub async fn lock_queue_part(
             (kind, queue, None)
         }
     };
-    // An entry may turn out not to be a contender. The next entry may then be a holder, so we count again.
+    // If an entry turns out not to be a contender, the next entry may be a holder, so count again.
     let (holders, holder_count) = loop {
         let count = count_holders(queue.iter().map(ZnodePath::name));
         let shown = count.min(max_holders);

@@ -1,6 +1,4 @@
 //! [`LockGuard`]: the interface that the guards of all recipes share.
-//!
-//! Every guard consists of one or several [`Guard`]s of one grant. The trait needs only these guards.
 
 use std::fmt;
 use std::future::Future;
@@ -21,8 +19,7 @@ use crate::token::FencingToken;
 
 /// The interface of all guards, for code that accepts any of them. The trait is sealed.
 ///
-/// You can call these methods without importing the trait, because each guard has them itself or dereferences to a
-/// [`Guard`] or [`GuardSet`].
+/// You need not import the trait to call these methods on a concrete guard.
 ///
 /// | guard | returned by | additional methods |
 /// |---|---|---|
@@ -57,7 +54,7 @@ pub trait LockGuard: sealed::Guards + fmt::Debug + Send + Sync + 'static {
         self.guards()[0].fencing_token()
     }
 
-    /// Returns `true` while all locks or permits of the guard are held. See [`Guard::is_held`].
+    /// Returns `true` while the guard holds all its locks or permits. See [`Guard::is_held`].
     fn is_held(&self) -> bool {
         self.guards().iter().all(Guard::is_held)
     }
@@ -67,11 +64,10 @@ pub trait LockGuard: sealed::Guards + fmt::Debug + Send + Sync + 'static {
         self.guards()[0].held_until()
     }
 
-    /// Waits until any lock or permit of the guard is lost, and returns the reason. See [`Guard::lost`].
+    /// Waits until any lock or permit is lost, and returns the reason. See [`Guard::lost`].
     fn lost(&self) -> impl Future<Output = LostReason> + Send;
 
-    /// Waits until another client requests the release of any lock or permit of the guard. See
-    /// [`Guard::revocation_requested`].
+    /// Waits until another client requests a release. See [`Guard::revocation_requested`].
     ///
     /// # Errors
     /// [`LostReason`], if any lock or permit is lost first.
@@ -79,7 +75,7 @@ pub trait LockGuard: sealed::Guards + fmt::Debug + Send + Sync + 'static {
         &self,
     ) -> impl Future<Output = Result<RevocationRequest, LostReason>> + Send;
 
-    /// Runs a future while all locks or permits of the guard are held. See [`Guard::protect`].
+    /// Runs a future while the guard holds all its locks or permits. See [`Guard::protect`].
     ///
     /// # Errors
     /// [`LostReason`], if any lock or permit is lost first.
@@ -108,8 +104,7 @@ pub trait LockGuard: sealed::Guards + fmt::Debug + Send + Sync + 'static {
         self.guards()[0].session()
     }
 
-    /// Releases all locks or permits of the guard, and waits until the store has confirmed that. See
-    /// [`Guard::release`].
+    /// Releases all locks or permits, and waits until the store has confirmed that. See [`Guard::release`].
     ///
     /// # Errors
     /// [`LockError::Lost`](crate::LockError::Lost) if any lock or permit had been lost before.
@@ -120,12 +115,12 @@ mod sealed {
     use super::Guard;
 
     pub trait Guards {
-        /// Returns the guards that make up this guard, at least one. Each of them holds one znode.
+        /// Returns at least one guard, each with one znode.
         fn guards(&self) -> &[Guard];
     }
 }
 
-/// Implements the trait with the inherent methods of `$core`. A reference to the guard coerces to that type.
+/// Implements the trait with the inherent methods of `$core`, to which the guard dereferences.
 macro_rules! lock_guards {
     ($($name:ty: $core:ident, $guards:path;)*) => {$(
         impl sealed::Guards for $name {
@@ -155,7 +150,7 @@ macro_rules! lock_guards {
             }
 
             fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
-                // Call the guard's own `release` and not the core's, because a leadership first notifies its election.
+                // Call the guard's own `release`, because a leadership notifies its election first.
                 <$name>::release(self)
             }
         }

@@ -1,8 +1,7 @@
 //! Locks of several mutexes: [`lock_all`], [`try_lock_all`], [`lock_each`], [`try_lock_many`].
 //!
 //! One multi joins all queues, so any two callers have the same order in all queues that they share, and cannot wait
-//! for each other in a cycle. [`multi_lock`] checks the arguments and holds the deadline of a call, and [`batch`] joins
-//! the queues.
+//! for each other in a cycle.
 
 mod all;
 mod batch;

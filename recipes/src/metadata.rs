@@ -1,4 +1,4 @@
-//! [`LockMetadata`]: how a contender describes itself in its znode.
+//! [`LockMetadata`] in a contender's znode.
 
 use std::cell::RefCell;
 use std::sync::OnceLock;
@@ -12,9 +12,8 @@ use crate::revocation::RevocationRequest;
 
 /// A contender's description of itself, stored as JSON in its znode.
 ///
-/// The request that creates the znode also writes the metadata, so there is no second step that could fail. Unknown
-/// fields are kept. For clients in other languages: `v` is 1, times are milliseconds since the Unix epoch, and
-/// durations are milliseconds.
+/// The request that creates the znode also writes the metadata. Unknown fields are kept. For clients in other
+/// languages: `v` is 1, times are milliseconds since the Unix epoch, and durations are milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LockMetadata {
@@ -29,7 +28,7 @@ pub struct LockMetadata {
     /// Process id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// Time at which the entry joined the queue, in milliseconds since the Unix epoch, by the contender's clock.
+    /// Time of joining the queue, in milliseconds since the Unix epoch, by the contender's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_at_ms: Option<i64>,
     /// Expected duration of the hold since the grant or the last `keep_alive`, in milliseconds.
@@ -68,18 +67,17 @@ impl LockMetadata {
         serde_json::from_slice(data).ok()
     }
 
-    /// Returns the expected duration of the hold since the grant or the last `keep_alive`.
+    /// Returns [`expected_hold_ms`](Self::expected_hold_ms) as a duration.
     pub fn expected_hold(&self) -> Option<Duration> {
         self.expected_hold_ms.map(Duration::from_millis)
     }
 
-    /// Returns the duration from the grant or the last `keep_alive` until the hold should raise an alert.
+    /// Returns [`alert_at_ms`](Self::alert_at_ms) as a duration.
     pub fn alert_after(&self) -> Option<Duration> {
         self.alert_at_ms.map(Duration::from_millis)
     }
 
-    /// Returns the duration from the grant or the last `keep_alive` until a [`Warden`](crate::Warden) may remove the
-    /// holder.
+    /// Returns [`auto_unlock_at_ms`](Self::auto_unlock_at_ms) as a duration.
     pub fn auto_unlock_after(&self) -> Option<Duration> {
         self.auto_unlock_at_ms.map(Duration::from_millis)
     }
@@ -94,8 +92,8 @@ impl LockMetadata {
         }
     }
 
-    /// Returns the name of a field in `other` that could not be read back, because its name is also the name of one of
-    /// our own fields or its value is nested too deeply.
+    /// Returns the first field in `other` that could not be read back, because its name is one of our own fields or its
+    /// value is nested too deeply.
     pub(crate) fn invalid_field(&self) -> Option<&str> {
         let is_valid = |name: &String, value: &Value| {
             let alone = Self {
@@ -119,7 +117,7 @@ impl LockMetadata {
 #[derive(Clone, Debug)]
 pub(crate) enum EntryData {
     Default {
-        /// Time at which the entry joined the queue, in milliseconds since the Unix epoch.
+        /// In milliseconds since the Unix epoch.
         queued_at_ms: i64,
     },
     Written(Bytes),
@@ -134,8 +132,6 @@ impl EntryData {
     }
 }
 
-/// Returns the default metadata. Each thread renders them only once per system tick, because the time does not change
-/// in between.
 fn default_bytes(queued_at_ms: i64) -> Bytes {
     thread_local! {
         static LAST: RefCell<(i64, Bytes)> = const { RefCell::new((i64::MIN, Bytes::new())) };
@@ -149,7 +145,6 @@ fn default_bytes(queued_at_ms: i64) -> Bytes {
     })
 }
 
-/// Renders the default metadata. The constant part is rendered once per process.
 fn render_default(queued_at_ms: i64) -> Bytes {
     static RENDERED: OnceLock<Vec<u8>> = OnceLock::new();
     let rendered = RENDERED.get_or_init(|| {
@@ -189,7 +184,7 @@ fn process() -> (&'static str, u32) {
 #[cfg(feature = "simulation")]
 static IS_SIMULATED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// Makes all processes write the same host and pid, so that their requests have the same length.
+/// Makes all processes write the same host and pid.
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub fn simulate_process() {
@@ -202,7 +197,7 @@ fn host_name() -> String {
     uname.nodename().to_string_lossy().into_owned()
 }
 
-/// Returns the host name, which Windows provides in this variable to every program.
+/// Windows provides the host name in this variable.
 #[cfg(not(unix))]
 fn host_name() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_default()

@@ -1,4 +1,4 @@
-//! [`Meter`]: counts and times one wait or hold. Does nothing unless metrics were registered.
+//! [`Meter`]: metrics of one wait or hold. Does nothing unless metrics were registered.
 
 #[cfg(feature = "metrics")]
 pub(crate) use counting::{Meter, is_counted};
@@ -27,8 +27,7 @@ mod counting {
     use crate::metrics::{METRICS, is_registered};
     use crate::names::Kind;
 
-    /// The meter of one wait or hold, which counts as current until it ends or the last clone is dropped. `None` if the
-    /// wait or hold started before the metrics were registered.
+    /// The meter of one wait or hold. `None` if the wait or hold started before the metrics were registered.
     #[derive(Clone)]
     pub(crate) struct Meter(Option<Arc<Measured>>);
 
@@ -38,7 +37,6 @@ mod counting {
     }
 
     struct Measured {
-        /// The kind changes when a reader becomes the writer or vice versa.
         kind: Mutex<Kind>,
         clock: Clock,
         since: BootInstant,
@@ -161,8 +159,7 @@ mod counting {
 
     impl Drop for Measured {
         fn drop(&mut self) {
-            // A hold only ends here if its release found no znode, because the znode had already been deleted. Such a
-            // release reports no event.
+            // A release that finds no znode reports no event, so its hold ends here.
             let histogram = self.is_hold.then_some(&METRICS.hold);
             self.end(histogram);
         }

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Each metric is a sum over all clients and stores of the process. The label `kind` is `mutex`, `reader`, `writer`,
-//! `semaphore` or `election`. Lock names are never labels, because there can be any number of them.
+//! `semaphore` or `election`. Lock names are not labels, because their number is unlimited.
 //!
 //! | metric | type | labels | |
 //! |---|---|---|---|
@@ -42,8 +42,7 @@ use prometheus::{
 
 use crate::error::LostReason;
 
-/// Adds the metrics of this process's locks to a registry. The process starts to count with the first call. Before
-/// that, metrics cost nothing.
+/// Adds the metrics of this process's locks to a registry. Counting starts with the first call.
 ///
 /// # Errors
 /// `AlreadyReg`, if the registry already contains them.
@@ -144,7 +143,6 @@ impl Metrics {
             LostReason::SessionClosed => "session_closed",
             LostReason::LeaseExpired => "lease_expired",
             LostReason::Revoked => "revoked",
-            // A release is no loss.
             LostReason::Released => return,
         };
         self.lost.with_label_values(&[kind, reason]).inc();
@@ -167,7 +165,7 @@ impl Metrics {
     }
 }
 
-/// One collector for all metrics, which can be added to any number of registries.
+/// One collector for all metrics, for any number of registries.
 struct Locks;
 
 impl Collector for Locks {

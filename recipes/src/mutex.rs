@@ -1,4 +1,4 @@
-//! [`Mutex`]: the fair lock. In its queue, every entry blocks those behind it.
+//! [`Mutex`]: the fair lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,16 +17,13 @@ use crate::queue_lock::QueueLock;
 
 /// A mutex among all programs that name the same path of the same store.
 ///
-/// It is fair: contenders get the lock in the order of their znodes' creation. Each contender watches only its
-/// predecessor, so a release wakes only one contender. After the session has expired, the next `lock` opens a new
-/// session. Clones are the same mutex.
+/// It is fair: contenders get the lock in the order of arrival. Each contender watches only its predecessor, so a
+/// release wakes only one contender. After the session has expired, the next `lock` opens a new session. Clones are the
+/// same mutex.
 ///
-/// It is not reentrant: a second `lock` waits for the first (see [`ReentrantMutex`](crate::ReentrantMutex)). If a wait
-/// lasts long while the same session holds the lock, we log a warning with the path and both labels. The warning
-/// appears after the session timeout, but after at most 10 s, plus up to half a second. We do not warn earlier, because
-/// tasks of one client that take turns also wait for each other.
-///
-/// Locks nest, and a lock below the path of another is independent of it (see [`LockPath`](crate::LockPath)).
+/// It is not reentrant: a second `lock` waits for the first guard, so a task that keeps its guard waits forever (see
+/// [`ReentrantMutex`](crate::ReentrantMutex)). If a wait lasts long while the same session holds the lock, we log a
+/// warning with the path and both labels.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -47,7 +44,7 @@ pub struct Mutex {
 }
 
 impl Mutex {
-    /// Creates the mutex at a path. Nothing is sent.
+    /// Creates the mutex at a path.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -63,24 +60,21 @@ impl Mutex {
         self.queue.path()
     }
 
-    /// Returns the client of the mutex.
+    /// Returns the client.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
     /// Acquires the lock, in the order of arrival.
     ///
-    /// A free lock in an embedded store is granted without waiting. Each call consumes a unit of [tokio's
-    /// budget](tokio::task::coop), so a loop still lets other tasks run. Under another runtime such a loop should yield
-    /// now and then.
+    /// Each call consumes a unit of [tokio's budget](tokio::task::coop), so that a loop over free locks lets other
+    /// tasks run. Under another runtime, yield in the loop.
     ///
     /// Cancel safe: a dropped wait leaves the queue and loses its position. Keep polling a wait that you do not drop,
-    /// because a granted wait blocks all contenders behind it. If a granted wait is not polled for a second, a warning
-    /// is logged.
+    /// because a granted wait blocks all contenders behind it.
     ///
     /// # Errors
-    /// [`LockError::Store`] if the session ended or the store refused, [`LockError::EntryDeleted`],
-    /// [`LockError::WrongKind`].
+    /// [`LockError::Store`], [`LockError::EntryDeleted`], [`LockError::WrongKind`].
     pub fn lock(&self) -> impl Future<Output = Result<Guard>> + Send {
         // Not an `async fn`, which would move the guard once more.
         self.queue_lock().acquire(LockOptions::new())

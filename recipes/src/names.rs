@@ -1,11 +1,9 @@
-//! Names of queue entries. They have the same form as Curator's names, so that clients of several libraries can share a
-//! path.
+//! Names of queue entries. Several libraries can share a path, because the names have Curator's form.
 
 use std::cell::Cell;
 
 use lockkeeper_store::{Blockers, EntryName, EntryRole, SEMAPHORE_CHILDREN, Session, sequence_of};
 
-/// Kind of an entry, which is part of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Mutex,
@@ -18,7 +16,6 @@ pub(crate) enum Kind {
     Candidate,
 }
 
-/// Name of a recipe in messages, with and without its article.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RecipeName(&'static str, &'static str);
 
@@ -30,14 +27,12 @@ const ELECTION: RecipeName = RecipeName("an election", "election");
 impl Kind {
     pub(crate) const COUNT: usize = 6;
 
-    /// Maximum length of an entry's name without its number, including the leading slash.
     pub(crate) const NAME_BYTES: usize = 1 + EntryName::MAX_BYTES;
 
     pub(crate) fn title(self) -> &'static str {
         self.recipe().1
     }
 
-    /// Returns the name of this kind of contender in tracing spans.
     pub(crate) fn role(self) -> &'static str {
         match self {
             Self::Mutex => "mutex",
@@ -67,7 +62,7 @@ impl Kind {
         }
     }
 
-    /// Returns true if an entry with this role is a contender of the same recipe.
+    /// Returns true if an entry with the role `ahead` is a contender of the same recipe.
     pub(crate) fn waits_for(self, ahead: EntryRole) -> bool {
         match self {
             Self::Read | Self::Write => matches!(ahead, EntryRole::Read | EntryRole::Write),
@@ -75,7 +70,6 @@ impl Kind {
         }
     }
 
-    /// Returns the entries ahead that block an entry of this kind.
     pub(crate) fn blockers(self) -> Blockers {
         match self {
             Self::Read => Blockers::Exclusive,
@@ -83,21 +77,17 @@ impl Kind {
         }
     }
 
-    /// Returns true if an entry of this kind is only granted after all entries ahead of it have left. So when such a
-    /// holder leaves, no entry ahead of it remains.
+    /// Returns true if an entry of this kind is only granted after all entries ahead of it have left.
     pub(crate) fn is_exclusive(self) -> bool {
         !matches!(self, Self::Read | Self::Lease)
     }
 
-    /// Returns true if a name or path ends like the names of this kind.
     pub(crate) fn is_own(self, child: &str) -> bool {
-        // Count the digits in bytes, because slicing a string could split a character.
+        // Count bytes, because slicing the string could split a character.
         let digits = child.bytes().rev().take_while(u8::is_ascii_digit).count();
         child.as_bytes()[..child.len() - digits].ends_with(self.entry_role().suffix().as_bytes())
     }
 
-    /// Returns the other recipe to which a child belongs, if its name shows that. The child may be an entry or a part
-    /// of a semaphore.
     pub(crate) fn foreign_recipe(self, child: &str) -> Option<&'static str> {
         if self.is_own(child) {
             return None;
@@ -109,7 +99,7 @@ impl Kind {
         (owner != self.recipe()).then_some(owner.0)
     }
 
-    /// Returns an entry's name without its number, such as `_c_<uuid>-lock-`.
+    /// Returns a name without its number, such as `_c_<uuid>-lock-`.
     pub(crate) fn name(self, id: EntryId) -> String {
         self.entry_name(id).to_string()
     }
@@ -121,14 +111,13 @@ impl Kind {
 
 struct NameForm {
     ending: &'static str,
-    /// The recipe, or `None` if the name does not show it. In kazoo's names a mutex and a writer look alike.
+    /// `None` if the name does not show the recipe. kazoo uses the same names for a mutex and a writer.
     recipe: Option<RecipeName>,
 }
 
-/// The forms of contenders' names. Curator's names and ours are `_c_<uuid>-lock-`, and go-zookeeper's are `_c_<32
-/// digits>-lock-`. The recipes in ZooKeeper's documentation use `<guid>-lock-` and `<guid>-n_`. All these names may
-/// also occur without the id at their start. kazoo's names are `<32 digits>__lock__`. docs/interop.md lists the
-/// sources.
+/// The forms of contenders' names. Curator and we use `_c_<uuid>-lock-`, go-zookeeper `_c_<32 digits>-lock-`, the
+/// recipes in ZooKeeper's documentation `<guid>-lock-` and `<guid>-n_`, kazoo `<32 digits>__lock__`. The id may be
+/// missing.
 const FORMS: [NameForm; 9] = [
     NameForm::of("lock-", MUTEX),
     NameForm::of("__READ__", READ_WRITE_LOCK),
@@ -153,7 +142,6 @@ impl NameForm {
     }
 
     fn fits(&self, stem: &str) -> bool {
-        // Only match whole words, so that `clock-` does not match.
         let is_whole = |before: &str| {
             before.is_empty() || before.ends_with('-') || self.ending.starts_with('_')
         };
@@ -165,7 +153,7 @@ fn form_of(stem: &str) -> Option<NameForm> {
     FORMS.into_iter().find(|form| form.fits(stem))
 }
 
-/// Returns true for the names of `org.apache.zookeeper.recipes.lock.WriteLock`, which are `x-<session id>-`.
+/// Returns true for names of ZooKeeper's own `WriteLock` recipe, which are `x-<session id>-`.
 fn is_write_lock(stem: &str) -> bool {
     let id = stem
         .strip_prefix("x-")
@@ -178,7 +166,6 @@ fn is_write_lock(stem: &str) -> bool {
     })
 }
 
-/// Splits a numbered name. Returns the number and the part before it.
 fn entry_stem(name: &str) -> Option<(i64, &str)> {
     let number = sequence_of(name)?;
     let stem = name.trim_end_matches(|last: char| last.is_ascii_digit());
@@ -190,9 +177,8 @@ fn entry_stem(name: &str) -> Option<(i64, &str)> {
     Some((number, stem))
 }
 
-/// Returns the number of a child whose name has a known form or matches one of the session's patterns. Only this
-/// function decides which names belong to contenders. A child with such a name is only a contender if it is ephemeral
-/// (see [`contenders`](crate::queue::contenders)).
+/// Returns the number of a child whose name has a known form or matches one of the session's patterns. Such a child is
+/// only a contender if it is also ephemeral (see [`contenders`](crate::queue::contenders)).
 pub(crate) fn contender_number(session: &Session, child: &str) -> Option<i64> {
     let (number, stem) = entry_stem(child)?;
     let is_known = form_of(stem).is_some() || is_write_lock(stem);
@@ -200,8 +186,8 @@ pub(crate) fn contender_number(session: &Session, child: &str) -> Option<i64> {
     (is_known || patterns.any(|pattern| stem.ends_with(pattern))).then_some(number)
 }
 
-/// Returns true if a contender's name contains an id that was generated for a single create. We assume that a child
-/// with such a name is ephemeral.
+/// Returns true if a name contains an id that was generated for a single create. We assume that such a znode is
+/// ephemeral.
 pub(crate) fn has_unique_id(name: &str) -> bool {
     name.starts_with(PREFIX) || name.contains("lock__")
 }
@@ -238,7 +224,7 @@ impl std::fmt::Display for LockKind {
     }
 }
 
-/// Returns the recipe of a queue with these contenders, or a mutex if the names do not show the recipe.
+/// Returns a queue's recipe, or a mutex if the names do not show it.
 pub(crate) fn recipe_of<'a>(contenders: impl IntoIterator<Item = &'a str>) -> LockKind {
     let mut kinds = contenders.into_iter().filter_map(|name| {
         let form = form_of(entry_stem(name)?.1)?;
@@ -246,7 +232,7 @@ pub(crate) fn recipe_of<'a>(contenders: impl IntoIterator<Item = &'a str>) -> Lo
             Some(READ_WRITE_LOCK) => Some(LockKind::ReadWriteLock),
             Some(SEMAPHORE) => Some(LockKind::Semaphore),
             Some(ELECTION) => Some(LockKind::Election),
-            // In kazoo's names, only a reader shows its recipe.
+            // kazoo's names only show the recipe of a reader.
             None if form.ending == "__rlock__" => Some(LockKind::ReadWriteLock),
             _ => None,
         }
@@ -254,7 +240,6 @@ pub(crate) fn recipe_of<'a>(contenders: impl IntoIterator<Item = &'a str>) -> Lo
     kinds.next().unwrap_or(LockKind::Mutex)
 }
 
-/// Returns the name of a read-write lock's entry after its conversion.
 pub(crate) fn converted(name: &str) -> Option<String> {
     const SIDES: [(&str, &str); 2] = [("__READ__", "__WRIT__"), ("__WRIT__", "__READ__")];
     let (from, to) = SIDES.iter().find(|(from, _)| name.contains(from))?;
@@ -267,15 +252,13 @@ pub(crate) fn is_writer(name: &str) -> bool {
 
 const PREFIX: &str = "_c_";
 
-/// A UUID in an entry's name. After a lost reply, we find the znode by this id.
+/// A UUID in an entry's name, by which we find the znode after a lost reply.
 ///
-/// Each thread increments the last twelve digits of a random version 4 UUID, because a new random UUID would cost more
-/// than all other bookkeeping of an uncontended lock. The UUIDs of two threads can only collide if the other 74 random
-/// bits are equal.
+/// Each thread increments the last twelve digits of a random version 4 UUID, because a new UUID per lock would cost
+/// more than all other bookkeeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryId(u128);
 
-/// The bits that are incremented (the last twelve digits).
 const COUNTED: u128 = (1 << 48) - 1;
 
 impl EntryId {

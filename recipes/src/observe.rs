@@ -1,4 +1,4 @@
-//! [`queue`] and [`observe`]: the entries of a lock as seen from outside. Observers write nothing and join no queue.
+//! [`queue`] and [`observe`]: the entries of a lock as seen by observers, which write nothing.
 
 use std::time::Duration;
 
@@ -15,43 +15,41 @@ use crate::select::select;
 use crate::stream::named_stream;
 use crate::token::FencingToken;
 
-/// One entry of a queue as seen from outside.
+/// One entry of a queue as seen by an observer.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct QueueEntry {
     /// Path of its znode.
     pub path: ZnodePath,
-    /// Sequence number, which is the order of arrival.
+    /// Sequence number. It gives the order of arrival.
     pub sequence: i64,
-    /// Fencing token that it has, or will have when it is granted.
+    /// Fencing token of the entry, valid from its grant on.
     pub fencing_token: FencingToken,
-    /// Session that owns it.
+    /// Session that owns the entry.
     pub owner: SessionId,
-    /// Version of its data. Counts the writes since it joined (revocation requests and `keep_alive`).
+    /// Version of the data. Revocation requests and `keep_alive` increment it.
     pub version: i32,
-    /// Time at which it joined the queue, in milliseconds since the Unix epoch, by the server's clock. For a
-    /// semaphore's permit and for a converted reader or writer, this is the time of the grant.
+    /// Time of joining the queue, in milliseconds since the Unix epoch, by the server's clock. For a semaphore's permit
+    /// and for a converted reader or writer, the time of the grant.
     pub joined_at_ms: i64,
-    /// Time at which it was granted, in the same unit and clock. `None` while the entry waits, or if the store does not
-    /// know the time. ZooKeeper only knows the time for permits. Other stores do not know it for an entry of another
-    /// library that had to wait, or for a grant before a restart of the store. A [`Warden`](crate::Warden) does not
-    /// request this time.
+    /// Time of the grant, in the same unit and clock. `None` while the entry waits, or if the store does not know the
+    /// time. ZooKeeper only knows the time for permits. Other stores do not know it for grants before their restart.
     pub granted_at_ms: Option<i64>,
-    /// Time at which an observer first saw it as a holder, in milliseconds since the Unix epoch. No function of this
-    /// library sets this field, but you can. If the grant time is unknown, [`overdue_by`](Self::overdue_by) counts from
-    /// this time. It may then report a holder late, but never early.
+    /// Time at which an observer first saw the entry as a holder, in milliseconds since the Unix epoch. The library
+    /// never sets this field, but you can. If the grant time is unknown, [`overdue_by`](Self::overdue_by) counts from
+    /// this time.
     pub seen_holding_at_ms: Option<i64>,
-    /// Time of the last write of its data (a revocation request or `keep_alive`), in the same unit and clock.
+    /// Time of the last write of the data, in the same unit and clock.
     pub written_at_ms: i64,
-    /// Its metadata. `None` if another library wrote it.
+    /// The entry's metadata. `None` if another library wrote the entry.
     pub metadata: Option<LockMetadata>,
-    /// Unparsed data of its znode.
+    /// Unparsed data of the znode.
     pub data: Bytes,
 }
 
 impl QueueEntry {
     pub(crate) fn read(path: ZnodePath, data: Bytes, stat: &Stat, granted: Option<i64>) -> Self {
-        // A permit's znode is created when it is granted.
+        // A permit's znode is created at the grant.
         let is_permit = Kind::Lease.is_own(path.name());
         Self {
             sequence: sequence_of(path.name()).unwrap_or_default(),
@@ -68,8 +66,7 @@ impl QueueEntry {
         }
     }
 
-    /// Returns the time since it joined the queue. A holder has held for at most this long. See
-    /// [`held_for`](Self::held_for).
+    /// Returns the time since the entry joined the queue. A holder has held for at most this long.
     ///
     /// `now_ms` is your time, in milliseconds since the Unix epoch. The result is off by the difference between your
     /// clock and the server's.
@@ -77,37 +74,30 @@ impl QueueEntry {
         elapsed(self.joined_at_ms, now_ms)
     }
 
-    /// Returns the time since it was granted, or `None` if that is not [known](Self::granted_at_ms).
-    ///
-    /// `now_ms` is as for [`age`](Self::age).
+    /// Returns the time since the grant, or `None` if the [grant time](Self::granted_at_ms) is unknown.
     pub fn held_for(&self, now_ms: i64) -> Option<Duration> {
         Some(elapsed(self.granted_at_ms?, now_ms))
     }
 
     /// Returns by how much the hold exceeds its [expected duration](LockMetadata::expected_hold), if it does. The hold
-    /// counts from the grant or from the last `keep_alive`. If both times are unknown, the result is `None`, unless
-    /// [`seen_holding_at_ms`](Self::seen_holding_at_ms) is set. A [`Warden`](crate::Warden) times holders with its own
-    /// clock instead, and is never early.
-    ///
-    /// `now_ms` is as for [`age`](Self::age).
+    /// counts from the last `keep_alive` or, without one, from the grant.
+    /// [`seen_holding_at_ms`](Self::seen_holding_at_ms) replaces an unknown grant time.
     pub fn overdue_by(&self, now_ms: i64) -> Option<Duration> {
         let expected = self.metadata.as_ref()?.expected_hold()?;
         elapsed(self.counts_from_ms()?, now_ms).checked_sub(expected)
     }
 
-    /// Returns when the hold exceeds its [expected duration](LockMetadata::expected_hold), in milliseconds since the
-    /// Unix epoch, by the server's clock. `None` if the holder declared no duration or the start of the hold is
-    /// unknown. See [`overdue_by`](Self::overdue_by).
+    /// Returns the time from which on the hold is overdue, in milliseconds since the Unix epoch, by the server's clock.
+    /// `None` if the expected duration or the start of the hold is unknown.
     pub fn due_at_ms(&self) -> Option<i64> {
         let expected = self.metadata.as_ref()?.expected_hold()?.as_millis();
         let expected = i64::try_from(expected).unwrap_or(i64::MAX);
         Some(self.counts_from_ms()?.saturating_add(expected))
     }
 
-    /// Returns the time of its grant or of its last `keep_alive`, whichever is later.
     fn counts_from_ms(&self) -> Option<i64> {
         let kept_alive = self.metadata.as_ref().and_then(|it| it.kept_alive);
-        // Without a `keep_alive`, all writes are revocation requests, which are no sign of life.
+        // Without a `keep_alive`, all writes are revocation requests by other clients, which are no sign of life.
         let held_from = self.granted_at_ms.or(self.seen_holding_at_ms);
         match kept_alive.unwrap_or(0) {
             0 => held_from,
@@ -116,21 +106,18 @@ impl QueueEntry {
     }
 }
 
-/// Returns the time between two clock readings, or zero if they are in the wrong order.
 fn elapsed(since_ms: i64, now_ms: i64) -> Duration {
     let elapsed = now_ms.saturating_sub(since_ms);
     Duration::from_millis(u64::try_from(elapsed).unwrap_or(0))
 }
 
-/// Number of entries read with one request. It keeps requests and replies from growing with the queue.
+/// Number of entries per request. The limit keeps requests and replies small.
 const READ_AT_ONCE: usize = 256;
 
 /// Reads the queue of a lock, the holder first, then the waiters in order of arrival. Empty if there is no contender.
 ///
-/// The answer is as stale as the server that gave it. A long queue takes several reads. Entries that leave between
-/// these reads are missing, so the result is not an atomic snapshot. For semaphores use
-/// [`Semaphore::holders`](crate::Semaphore::holders) and [`Semaphore::waiters`](crate::Semaphore::waiters). Cancel
-/// safe.
+/// The answer is as stale as the server that gave it. A long queue takes several reads, so the result is not an atomic
+/// snapshot. For semaphores use [`lock_queue`](crate::lock_queue()). Cancel safe.
 ///
 /// # Errors
 /// [`Error::InvalidPath`], and store errors.
@@ -165,7 +152,7 @@ pub(crate) async fn read_queue(
     Ok(entries.into_iter().flatten().collect())
 }
 
-/// Reads the entries at `places`. Returns `None` for entries that have left, and for persistent znodes.
+/// Reads entries. Returns `None` for entries that have left, and for persistent znodes.
 pub(crate) async fn read_entries(
     session: &Session,
     places: &[ZnodePath],
@@ -192,12 +179,11 @@ pub(crate) async fn read_entries(
     Ok(entries)
 }
 
-/// Reads the queue of a lock again each time it changes. See [`queue`].
+/// Reads the queue of a lock again each time it changes.
 ///
-/// The first snapshot is returned immediately. Quick changes may be merged, but the latest change is never missed,
-/// because the queue is read again after every reconnection, and in a new session after an expiry. A change of only an
-/// entry's data is not reported. Each change costs a read of the whole queue, so use this function in tools and tests,
-/// but not in every client.
+/// Quick changes may be merged, but the latest change is never missed, even after reconnections and expired sessions. A
+/// change of only an entry's data is not reported. Each change costs a read of the whole queue, so use this function in
+/// tools and tests.
 ///
 /// # Errors
 /// [`Error::InvalidPath`] from the call. As the last item of the stream: [`Error::SessionClosed`] if the client is
@@ -221,14 +207,12 @@ pub fn observe(client: &Client, path: impl IntoLockPath) -> Result<Snapshots, Er
         loop {
             match observe_once(&client, path.as_znode()).await {
                 Ok((entries, change)) => {
-                    // Ignore reconnections, and events of children that are not contenders.
                     if last.as_ref() != Some(&entries) {
                         last = Some(entries.clone());
                         yield Ok(entries);
                     }
                     change.wait().await;
                 }
-                // The next read waits for a new connection or session.
                 Err(Error::ConnectionLoss | Error::SessionExpired { .. }) => {}
                 Err(error) => {
                     yield Err(error);
@@ -240,7 +224,7 @@ pub fn observe(client: &Client, path: impl IntoLockPath) -> Result<Snapshots, Er
     Ok(Snapshots(snapshots))
 }
 
-/// Waits for a watch event, or for a new connection, where the watch may be missing.
+/// Waits for a watch event, or for a new connection, on which the watch may be missing.
 pub(crate) struct Change {
     session: Session,
     connection: u64,
@@ -259,7 +243,7 @@ impl Change {
 
     pub(crate) async fn wait(self) {
         let status = self.session.status().clone();
-        // Subscribe before the comparison, so that no reconnection is missed in between.
+        // Subscribe before the comparison, so that no reconnection is missed.
         let mut states = status.states();
         if status.connection() != self.connection || status.end().is_some() {
             return;
@@ -275,7 +259,6 @@ impl Change {
     }
 }
 
-/// Arms the watch before the read, so that any later change fires it.
 async fn observe_once(
     client: &Client,
     path: &ZnodePath,
@@ -303,8 +286,7 @@ pub(crate) async fn watch_names(
             Err(Error::NoNode { .. }) => {}
             Err(error) => return Err(error),
         }
-        // If the znode was created in between, watch its children instead, because an exists watch does not fire for
-        // them.
+        // If the znode was created in the meantime, watch its children, because an exists watch does not fire for them.
         if let (None, watcher) = session.watch_exists(path).await? {
             return Ok((Vec::new(), watcher));
         }

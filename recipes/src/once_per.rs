@@ -1,7 +1,7 @@
 //! [`OncePer`]: a job that runs once per period, however many processes start it.
 //!
-//! A lock is not enough, because a slow process may acquire it after a fast one has finished the job. So the last run
-//! is recorded in a znode that is only read and written under the lock.
+//! A lock is not enough, because a slow process may acquire it after a fast process has finished the job. So a znode
+//! records the last run, and is only read and written under the lock.
 
 use std::fmt;
 use std::ops::Deref;
@@ -18,11 +18,11 @@ use crate::options::LockOptions;
 use crate::path::IntoLockPath;
 use crate::retry::retry;
 
-/// Name of the record, a persistent child of the lock's znode. No [`key`](crate::LockPath::key) contains a colon.
+/// Name of the record. No [`key`](crate::LockPath::key) contains a colon, so no lock has this name.
 const RECORD: &str = ":last-run";
 
-/// A job that runs once per period among all programs that name the same path of the same store. For example, cron
-/// starts the job on every machine of a fleet, but only one of them should run it.
+/// A job that runs once per period among all programs that name the same path of the same store, for example a cron job
+/// that every machine of a fleet starts.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -39,20 +39,16 @@ const RECORD: &str = ":last-run";
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
 ///
-/// A run holds the [`Mutex`] at the same path. The persistent child `:last-run` of this path contains the start of the
-/// last finished run, and was written at the end of that run.
+/// A run holds the [`Mutex`] at the same path. Its end writes the start time to the persistent child `:last-run` of
+/// this path.
 ///
-/// - **The period starts when a run starts**, not when it ends. Otherwise a five-minute job that is started every hour
-///   would only run every second hour. After a run that is longer than the period, the next one may follow immediately.
-///   Choose the period slightly shorter than the cron interval, for example 55 minutes for an hour.
+/// - **The period starts when a run starts**, not when it ends. Choose the period slightly shorter than the cron
+///   interval, for example 55 minutes for an hour.
 /// - **Only a finished run counts.** If a [`Run`] is dropped or its process dies, the next process that asks runs the
 ///   job. If a failed job should not be repeated in this period, call [`Run::finish`] anyway.
-/// - **If another process is running the job**, [`try_begin`](Self::try_begin) immediately returns
-///   [`Attempt::Running`]. [`begin`](Self::begin) waits for that run. It then returns [`Attempt::NotDue`], or
-///   [`Attempt::Due`] if the other process died.
-/// - **Only the server's clock counts.** If this clock jumps forward, for example at a failover, a run may start too
-///   early by the length of the jump. If the clock jumps back, the next run is late by the length of the jump, but by
-///   at most one period after the jump was noticed. Runs never overlap, whatever the clocks do.
+/// - **Only the server's clock counts.** If this clock jumps forward, a run may start too early by the length of the
+///   jump. If it jumps back, the next run is late, but by at most one period after a process notices the jump. Runs
+///   never overlap, whatever the clocks do.
 #[derive(Clone, Debug)]
 pub struct OncePer {
     mutex: Mutex,
@@ -60,7 +56,7 @@ pub struct OncePer {
     period: Duration,
 }
 
-/// Result of asking to run a job. `R` is a [`Run`], or a [`blocking::Run`](crate::blocking::Run).
+/// Result of asking to run a job.
 #[derive(Debug)]
 #[non_exhaustive]
 #[must_use = "a turn that is dropped is given up"]
@@ -107,7 +103,7 @@ pub struct Run {
 }
 
 impl OncePer {
-    /// Creates the job at a path. Nothing is sent.
+    /// Creates the job at a path.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -169,15 +165,14 @@ impl OncePer {
         let deadline = options.start(self.mutex.client());
         let wait = async {
             let guard = self.mutex.lock_with(options).await?;
-            // We need the server's current time. The entry's own time may be old after a long wait, so we write the
-            // entry now.
+            // The entry's time may be old after a long wait. This write brings the server's current time.
             guard.keep_alive().await?;
             self.turn(guard).await
         };
         deadline.run(self.path(), self.path(), wait).await
     }
 
-    /// Reads the record under the lock. A record that was read earlier could be outdated.
+    /// Decides by the record whether the job is due. The record must be read under the lock.
     async fn turn(&self, guard: Guard) -> Result<Attempt> {
         let reads = [guard.path(), &self.record].map(|path| ReadOp::GetData(path.clone()));
         let answers = retry(|| guard.session().multi_read(reads.clone())).await?;
@@ -205,8 +200,7 @@ impl OncePer {
         };
         let since_end = last.map_or(0, |last| now_ms.saturating_sub(last.ended_ms));
         if since_end < 0 {
-            // The server's clock has jumped back. Restart the period now, because the clock may need years to reach the
-            // recorded time again.
+            // The server's clock has jumped back, perhaps by years. Restart the period now.
             run.write_record().await?;
         }
         run.guard.release().await?;
@@ -220,18 +214,17 @@ impl OncePer {
 impl Run {
     /// Records that the job has run, and releases the lock.
     ///
-    /// If the lock was lost, the call does neither, because another process may have run the job in the meantime.
+    /// After a loss, the call records nothing, because another process may have run the job in the meantime.
     ///
     /// # Errors
-    /// [`LockError::Lost`], and store errors. After an error the run may not be recorded.
+    /// [`LockError::Lost`], and store errors. The run is then possibly not recorded.
     pub async fn finish(self) -> Result<()> {
-        // Write the record before the release, because the next holder must read it.
+        // Write the record first, because the next holder must read it.
         self.write_record().await?;
         self.guard.release().await
     }
 
-    /// Releases the lock without recording a run, so the job is still due. Waits until the store has confirmed the
-    /// release, unlike a drop.
+    /// Releases the lock without recording a run, so the job is still due. Unlike a drop, waits for the confirmation.
     ///
     /// # Errors
     /// Same as [`Guard::release`].
@@ -246,8 +239,8 @@ impl Run {
 
     async fn write_record(&self) -> Result<()> {
         let data = LastRun::to_bytes(self.began_ms);
-        // The write is in one transaction with a check that we hold the lock. We can repeat it after a lost reply,
-        // because it writes the same data.
+        // The transaction checks that we still hold the lock. It can be repeated after a lost reply, because it writes
+        // the same data.
         let set = Op::SetData {
             path: self.record.clone(),
             data: data.clone(),
@@ -299,7 +292,6 @@ impl fmt::Debug for Run {
     }
 }
 
-/// The last finished run, by the server's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LastRun {
     began_ms: i64,
@@ -321,22 +313,21 @@ impl LastRun {
         record.expect("numbers are plain JSON").into()
     }
 
-    /// Parses a record written at `ended_ms`. If we cannot parse the record, for example because another version wrote
-    /// it, we use `ended_ms` as the start of the run. Otherwise the job would run a second time.
+    /// Parses a record written at `ended_ms`. An unknown record counts as a run that started at `ended_ms`, so that the
+    /// job does not run a second time.
     pub(crate) fn parse(data: &[u8], ended_ms: i64) -> Self {
         let record = serde_json::from_slice::<RecordData>(data);
         let record = record.ok().filter(|record| record.v == Self::VERSION);
         let began_ms = record.map_or(ended_ms, |record| record.began_ms);
         Self {
-            // If the run started after its end, the clock jumped back during the run.
+            // The start is later than the end if the clock jumped back during the run.
             began_ms: began_ms.min(ended_ms),
             ended_ms,
         }
     }
 
-    /// Returns the time until the job is due again, or `None` if it is due.
     pub(crate) fn due_in(self, now_ms: i64, period: Duration) -> Option<Duration> {
-        // If the run ended in the future, the clock has jumped back. We then count the period from now.
+        // If the clock has jumped back, count the period from now.
         let elapsed = match now_ms < self.ended_ms {
             true => Duration::ZERO,
             false => millis(now_ms.saturating_sub(self.began_ms)),
@@ -345,7 +336,6 @@ impl LastRun {
     }
 }
 
-/// Converts milliseconds to a duration, with negative values as zero.
 fn millis(ms: i64) -> Duration {
     Duration::from_millis(u64::try_from(ms).unwrap_or(0))
 }
@@ -386,7 +376,6 @@ mod tests {
     fn a_clock_that_went_back_costs_one_period_at_most() {
         let year = 365 * 24 * 3_600_000;
         assert_eq!(last(year, year + 1).due_in(0, HOUR), Some(HOUR));
-        // During the run.
         let last = last(year, 5_000);
         assert_eq!(last.due_in(5_000, HOUR), Some(HOUR));
         assert_eq!(last.due_in(3_605_000, HOUR), None);

@@ -1,4 +1,4 @@
-//! [`LockOptions`]: options of a call, and metadata of its contender.
+//! [`LockOptions`]: options of a call on a lock.
 
 use std::backtrace::Backtrace;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::metadata::{EntryData, LockMetadata};
 use crate::queue::WaitOptions;
 use crate::reporter::{is_always_reported, is_traced};
 
-/// Options of a call on a lock, and metadata of the contender. All recipes have the same options.
+/// Options of a call on a lock, and metadata of the contender.
 ///
 /// | option | wait | try |
 /// |---|---|---|
@@ -50,28 +50,25 @@ impl LockOptions {
         Self::default()
     }
 
-    /// Limits the duration of the whole call, including opening a session and joining the queue. See
-    /// [`LockError::Timeout`](crate::LockError::Timeout).
+    /// Limits the duration of the whole call, including opening a session and joining the queue.
     ///
-    /// A timeout of zero allows one attempt. The call acquires a free lock on every store. It fails as soon as it would
-    /// have to wait for another contender or for a lost connection.
+    /// With a timeout of zero, the call acquires a free lock on every store, and fails as soon as it would have to wait
+    /// for another contender or for a lost connection.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Refuses to wait behind more than `ahead` other contenders, including the holder. See
-    /// [`LockError::QueueFull`](crate::LockError::QueueFull).
+    /// Refuses to wait behind more than `ahead` other contenders, including the holder.
     pub fn queue_limit(mut self, ahead: usize) -> Self {
         self.queue_limit = Some(ahead);
         self
     }
 
-    /// Makes a try read from a server that has caught up with everything that was committed before the call. So the
-    /// answer "held" is at most as old as the call. Otherwise a follower of an ensemble may answer with an old state. A
-    /// single server is always up to date.
+    /// Makes a try read from a server that has caught up, so that the answer "held" is at most as old as the call.
+    /// Without this option, a follower of an ensemble may answer with an old state.
     ///
-    /// This option has no effect on waits, or on the answer "free", which the queue always confirms.
+    /// This option has no effect on waits.
     pub fn synced(mut self) -> Self {
         self.synced = true;
         self
@@ -89,8 +86,8 @@ impl LockOptions {
         self
     }
 
-    /// Sets the process id in the contender's metadata. The default is this process. Use this option in a program that
-    /// holds a lock on behalf of another process, so that operators signal the other process.
+    /// Sets the process id in the contender's metadata. Use it in a program that holds a lock on behalf of another
+    /// process, so that operators signal that process.
     pub fn pid(mut self, pid: u32) -> Self {
         self.metadata().pid = Some(pid);
         self
@@ -117,7 +114,7 @@ impl LockOptions {
     }
 
     /// Sets the duration from the grant or the last [`keep_alive`](crate::Guard::keep_alive) until a
-    /// [`Warden`](crate::Warden) may remove the holder. Use it only if the resource checks tokens (see
+    /// [`Warden`](crate::Warden) may remove the holder. Only safe if the resource checks tokens (see
     /// [`FencingEnforced`](crate::FencingEnforced)).
     pub fn auto_unlock_after(mut self, duration: Duration) -> Self {
         self.metadata().auto_unlock_at_ms = Some(millis(duration));
@@ -130,9 +127,8 @@ impl LockOptions {
         self
     }
 
-    /// Adds a field to the metadata. Other clients find it in [`LockMetadata::other`]. The lock call fails with
-    /// [`LockError::InvalidField`] if the field could not be read back, for example because [`LockMetadata`] has a
-    /// field of that name.
+    /// Adds a field to the metadata, for [`LockMetadata::other`]. If the field could not be read back, the lock call
+    /// fails with [`LockError::InvalidField`].
     pub fn field(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.metadata().other.insert(name.into(), value.into());
         self
@@ -164,8 +160,7 @@ impl LockOptions {
         }
     }
 
-    /// Starts the deadline of a call. From then on the call's waits record their progress, which a timeout error
-    /// reports.
+    /// Starts the deadline of a call. With a timeout, the call's waits record their progress for the timeout error.
     pub(crate) fn start(&mut self, client: &Client) -> CallDeadline {
         let timeout = self.timeout.map(|timeout| {
             let progress = self.progress.get_or_insert_default();
@@ -193,7 +188,7 @@ impl LockOptions {
     }
 }
 
-/// Returns the duration in milliseconds, rounded up so that a declared duration is never shortened.
+/// Rounds up, so that a declared duration is never shortened.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use lockkeeper_store::{Error, SEMAPHORE_CHILDREN, ZnodeHandle, ZnodePath};
 
-/// The path of a lock, which is the parent znode of its queue.
+/// The path of a lock, which is the parent znode of its queue. Locks nest, and a lock below another lock is independent
+/// of it.
 ///
-/// [`key`](Self::key) turns any text into a path. It percent-encodes the characters that a znode's name must not or
-/// should not contain:
+/// [`key`](Self::key) turns any text into a path. It percent-encodes the characters that a znode's name should not
+/// contain:
 ///
 /// ```
 /// use lockkeeper::LockPath;
@@ -18,13 +19,11 @@ use lockkeeper_store::{Error, SEMAPHORE_CHILDREN, ZnodeHandle, ZnodePath};
 /// # Ok::<(), lockkeeper::Error>(())
 /// ```
 ///
-/// Locks nest, and a lock below another lock is independent of it. A key is never mistaken for an entry of the parent
-/// lock. An entry's name ends in a number, so if a text ends in ten or more digits, the last digit is encoded.
+/// A key never looks like an entry of the parent lock. If the text ends in ten or more digits, like an entry's name,
+/// `key` encodes the last digit.
 ///
-/// A path that you give in full may end like an entry's name (`lock-0000000001`). Locks of this library at the parent
-/// path ignore this znode, because a lock's znode is not ephemeral. Curator and go-zookeeper would wait for it. On
-/// ZooKeeper, [`Mutex::try_lock`](crate::Mutex::try_lock) takes the znode for a contender if its name also contains an
-/// id (`_c_…`).
+/// A full path may end like an entry's name (`lock-0000000001`). Locks of this library at the parent path ignore this
+/// znode, because it is not ephemeral, but Curator and go-zookeeper would wait for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockPath(ZnodePath);
 
@@ -48,7 +47,7 @@ impl LockPath {
         Self(child.expect("an encoded name is one valid part of a path"))
     }
 
-    /// Returns the text whose [`key`](Self::key) is this child, or `None` if no text has this key.
+    /// Returns the text whose [`key`](Self::key) is this child, if any.
     ///
     /// ```
     /// use lockkeeper::LockPath;
@@ -69,9 +68,8 @@ impl LockPath {
     }
 }
 
-/// Percent-encodes all characters except letters, digits, `-`, `_` and `.`. Also encodes a text that consists only of
-/// dots (a relative path), and the last character of a name that the parent lock could mistake for an entry or for a
-/// part of a semaphore.
+/// Percent-encodes all characters except letters, digits, `-`, `_` and `.`. Also encodes a text of only dots (a
+/// relative path), and the last character of a name that looks like an entry or a part of a semaphore.
 fn encode(text: &str) -> String {
     let dots = text.bytes().all(|byte| byte == b'.');
     let mut encoded = String::with_capacity(text.len() + 2);
@@ -85,10 +83,9 @@ fn encode(text: &str) -> String {
         }
     }
     if encoded.is_empty() {
-        // A single percent sign is the name for the empty text. No other text has this name.
+        // No other text has a single percent sign as its name.
         encoded.push('%');
     }
-    // Check the encoded name, because the digits of an encoded character may extend the number at its end.
     if (ends_as_an_entry(&encoded) || SEMAPHORE_CHILDREN.contains(&encoded.as_str()))
         && let Some(last) = encoded.pop()
     {
@@ -111,8 +108,8 @@ fn decode(name: &str) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-/// Returns true if the name ends with ten or more digits, or with a sign and nine digits. Other libraries may read any
-/// number of digits.
+/// Returns true for ten or more digits at the end, or a minus sign and nine. Other libraries may read any number of
+/// digits.
 fn ends_as_an_entry(name: &str) -> bool {
     let stem = name.trim_end_matches(|last: char| last.is_ascii_digit());
     let digits = name.len() - stem.len();
@@ -139,9 +136,7 @@ impl TryFrom<ZnodePath> for LockPath {
     }
 }
 
-/// Argument of every recipe that selects a lock by a [`LockPath`], a [`ZnodePath`] or a string.
-///
-/// It is implemented for every type that implements [`TryInto`] for [`LockPath`].
+/// Path argument of every recipe: a [`LockPath`], a [`ZnodePath`] or a string.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -239,7 +234,6 @@ mod tests {
         assert_eq!(parent.key("..").to_string(), "/l/%2E%2E");
     }
 
-    /// Returns texts made of parts of entry names, and of parts that could confuse the encoding.
     fn texts() -> impl Iterator<Item = String> {
         const PARTS: [&str; 16] = [
             "",

@@ -1,5 +1,4 @@
-//! [`QueueLock`]: acquires the lock of one queue, with or without waiting. All recipes with one entry per holder use
-//! it.
+//! [`QueueLock`]: acquires the lock of one queue, for all recipes with one entry per holder.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ pub(crate) struct QueueLock<'a> {
 
 impl QueueLock<'_> {
     pub(crate) async fn acquire(self, mut options: LockOptions) -> Result<Guard> {
-        // Makes a loop over free locks yield to other tasks, like tokio's own locks.
+        // Lets other tasks run during a loop over free locks, like tokio's own locks.
         coop::consume_budget().await;
         let mut entry = match self.attempt(&options, EnqueueMode::Queued(self.kind.blockers()))? {
             LocalAttempt::Granted(guard) => return Ok(guard),
@@ -41,7 +40,7 @@ impl QueueLock<'_> {
                 deadline.race(turn).await
             };
             let Some(is_clear) = is_clear else {
-                // Drop the entry before the error is created, because the drop counts the entries ahead.
+                // Drop the entry before creating the error, because the drop counts the entries ahead for the error.
                 drop(entry);
                 let path = self.queue.path();
                 return Err(deadline.error(path, path));
@@ -71,8 +70,8 @@ impl QueueLock<'_> {
         move |session, grant, data| Guard::new(session, grant, kind, data, None)
     }
 
-    /// Joins a queue in an embedded store, and takes a free lock. There is no await between the entry and the guard, so
-    /// no drop can happen in between (invariant 7).
+    /// Joins a queue in an embedded store, and takes a free lock. There is no await between creating the entry and its
+    /// guard, so a drop cannot leave an entry without an owner (invariant 7).
     #[inline(never)] // so that only a few bytes are moved
     fn attempt(self, options: &LockOptions, mode: EnqueueMode<'_>) -> Result<LocalAttempt<Guard>> {
         options.check()?;
@@ -86,7 +85,6 @@ impl QueueLock<'_> {
         LocalEntry::enter(client, queue, kind, mode, data, is_reported, hold)
     }
 
-    /// Waits with the entry of an attempt in an embedded store, or creates an entry with a request.
     async fn contend(
         self,
         options: LockOptions,
@@ -95,7 +93,7 @@ impl QueueLock<'_> {
         only_if_free: bool,
     ) -> Result<Option<Guard>> {
         let path = self.queue.path();
-        // Pin the future here, because each function that takes a future by value stores it twice.
+        // Pin the future here, because each function that takes a future by value would store another copy.
         let wait = pin!(async {
             let session = match &entry {
                 Some(entry) => entry.session().clone(),
@@ -106,8 +104,7 @@ impl QueueLock<'_> {
                 path,
                 kind: self.kind,
             };
-            // A try reads the queue first, so that a held lock costs one read and no write. If the lock looks free, the
-            // call joins the queue to confirm that.
+            // A try reads the queue first, so that a held lock costs one read and no write.
             let has_look = only_if_free && entry.is_none();
             if has_look && looks_taken(queue, options.synced).await? {
                 return Ok(None);

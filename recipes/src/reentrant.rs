@@ -16,12 +16,11 @@ use crate::mutex::Mutex;
 use crate::options::LockOptions;
 use crate::path::IntoLockPath;
 
-/// A mutex that its owner may enter again while it holds it.
+/// A mutex that its owner may enter again while holding it.
 ///
-/// The owner is explicit, because tasks have no identity and move between threads. All code with a clone of the same
-/// [`Owner`] is the same owner, so pass the owner down to calls that may enter again. Different owners use the same
-/// fair [`Mutex`], so an owner also excludes those who hold a plain [`Mutex`] at the same path. Clones are the same
-/// mutex.
+/// The owner is explicit, because tasks have no identity and move between threads. Clones of an [`Owner`] are the same
+/// owner, so pass the owner down to calls that may enter again. An owner also excludes holders of a plain [`Mutex`] at
+/// the same path.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -44,7 +43,7 @@ pub struct ReentrantMutex {
 }
 
 impl ReentrantMutex {
-    /// Creates the mutex at a path. Nothing is sent.
+    /// Creates the mutex at a path.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -58,7 +57,7 @@ impl ReentrantMutex {
         self.mutex.path()
     }
 
-    /// Returns the client of the mutex.
+    /// Returns the client.
     pub fn client(&self) -> &Client {
         self.mutex.client()
     }
@@ -78,22 +77,21 @@ pub struct Owner(Arc<Shared>);
 
 struct Shared {
     mutex: Mutex,
-    /// The owner's guard, which lives as long as one of the owner's entries. A task that waits for the first entry
-    /// keeps this mutex locked, so that the owner's other tasks do not join the queue.
+    /// The owner's guard, which lives as long as one of its entries. The task that waits for the first entry locks this
+    /// mutex, so that the owner's other tasks do not join the queue.
     hold: AsyncMutex<Weak<Guard>>,
 }
 
 impl Owner {
     /// Enters immediately and without a request if this owner holds the lock, otherwise waits in the order of arrival.
-    /// Tasks of one owner that wait at the same time share one entry in the queue, and all enter when it is granted.
+    /// Concurrent waits of one owner share one entry in the queue, and all enter when it is granted.
     ///
-    /// Cancel safe: a dropped wait leaves the queue. If other tasks of the owner are waiting, one of them joins the
-    /// queue again at the end.
+    /// Cancel safe: a dropped wait leaves the queue. If other tasks of the owner wait too, one of them joins the queue
+    /// again at the end.
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) while the owner still has guards of a lost hold, because work under
-    /// them must not mistake the new hold for the old one. Once these guards are dropped, the lock can be acquired
-    /// again. The errors of [`Mutex::lock`] can also occur.
+    /// [`LockError::Lost`](crate::LockError::Lost) while the owner still has guards of a lost hold. Drop them first,
+    /// because work under them must not mistake the new hold for the lost one. Also the errors of [`Mutex::lock`].
     pub async fn lock(&self) -> Result<ReentrantGuard> {
         self.enter(LockOptions::new()).await
     }
@@ -115,14 +113,14 @@ impl Owner {
         let mutex = &self.0.mutex;
         options.check()?;
         let deadline = options.start(mutex.client());
-        // This deadline also covers the wait for other tasks of this owner, so the mutex gets no timeout.
+        // The deadline also covers the wait for other tasks of this owner, so the mutex gets no timeout.
         options.timeout = None;
         let (path, enter) = (mutex.path(), self.enter(options));
         deadline.run(path, path, enter).await
     }
 
-    /// Enters if this owner holds the lock or it is free. Returns `None` if another owner holds it, or anyone waits for
-    /// it, including this owner.
+    /// Enters if this owner holds the lock or the lock is free. Returns `None` if another owner holds it, or if anyone
+    /// waits for it, including this owner.
     ///
     /// # Errors
     /// Same as [`lock`](Self::lock).
@@ -138,7 +136,7 @@ impl Owner {
     /// [`LockError::Timeout`](crate::LockError::Timeout) if the store does not answer in time,
     /// [`LockError::InvalidField`](crate::LockError::InvalidField), and the errors of [`lock`](Self::lock).
     pub async fn try_lock_with(&self, options: LockOptions) -> Result<Option<ReentrantGuard>> {
-        // Makes a loop over free locks yield to other tasks, as in `QueueLock::acquire`.
+        // Lets other tasks run during a loop over free locks.
         coop::consume_budget().await;
         let Ok(mut hold) = self.0.hold.try_lock() else {
             return Ok(None);
@@ -155,7 +153,6 @@ impl Owner {
         let mut hold = match self.0.hold.try_lock() {
             Ok(hold) => hold,
             Err(_) => {
-                // Another task of this owner is ahead of us. It may not have joined the queue yet.
                 if let Some(progress) = &options.progress {
                     progress.note(self.0.mutex.path(), 1);
                 }
@@ -171,7 +168,7 @@ impl Owner {
 
     /// Returns `true` while this owner holds the lock.
     pub fn is_held(&self) -> bool {
-        // If a task keeps `hold` locked, that task is about to enter, and the owner does not hold the lock yet.
+        // A task that keeps `hold` locked is still waiting, so the owner does not hold the lock.
         let hold = self.0.hold.try_lock();
         let hold = hold.ok().and_then(|hold| hold.upgrade());
         hold.is_some_and(|guard| guard.is_held())
@@ -184,8 +181,7 @@ fn again(hold: &Weak<Guard>) -> Result<Option<ReentrantGuard>> {
     };
     match guard.reason() {
         None => Ok(Some(ReentrantGuard { guard })),
-        // Refuse until the last guard of the lost hold is dropped. Otherwise a new grant would hide the loss from work
-        // that still runs under the old guards.
+        // A new grant would hide the loss from work that still runs under the guards of the lost hold.
         Some(reason) => Err(reason.into()),
     }
 }
@@ -205,9 +201,9 @@ impl fmt::Debug for Owner {
     }
 }
 
-/// The guard of one entry of an [`Owner`]. The lock is released when its last guard is released or dropped.
+/// The guard of one entry of an [`Owner`]. Dropping or releasing the owner's last guard releases the lock.
 ///
-/// All entries share one znode and one token. It dereferences to the shared [`Guard`].
+/// All entries share one znode and one token. The guard dereferences to the shared [`Guard`].
 #[must_use = "dropping the last guard releases the lock"]
 pub struct ReentrantGuard {
     guard: Arc<Guard>,
@@ -219,16 +215,14 @@ impl ReentrantGuard {
         Arc::strong_count(&self.guard)
     }
 
-    /// Leaves the mutex. If this is the last entry, releases the lock, and waits until the store has confirmed the
-    /// release.
+    /// Leaves the mutex. The last entry releases the lock, and waits until the store has confirmed the release.
     ///
-    /// The call itself decides whether this entry is the last one and sends the release, so dropping the future does
-    /// not stop the release.
+    /// Dropping the future does not stop the release.
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) if the lock had been lost before. Every entry gets this error.
+    /// [`LockError::Lost`](crate::LockError::Lost) if the lock had been lost before.
     pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
-        // If several entries leave at the same time, `into_inner` returns the guard to exactly one.
+        // If several entries leave concurrently, `into_inner` returns the guard to exactly one of them.
         let known = self.guard.reason();
         let release = Arc::into_inner(self.guard).map(Guard::release);
         async move {

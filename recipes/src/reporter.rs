@@ -12,15 +12,13 @@ use crate::queue::{Grant, Queue};
 
 const TARGET: &str = "lockkeeper::lock";
 
-/// The reporter of one contender. It is `None` if nothing subscribes to its events, so that most contenders store
-/// nothing.
+/// The reporter of one contender. `None` if nothing subscribes to its events, to keep most contenders small.
 #[derive(Clone)]
 pub(crate) struct Reporter(Option<Box<EventSinks>>);
 
 #[derive(Clone)]
 struct EventSinks {
     sink: Option<EventSink>,
-    /// The span is disabled unless a subscriber wants it.
     span: Span,
     meter: Meter,
 }
@@ -133,17 +131,15 @@ impl EventSinks {
             LockEvent::RevocationRequested { by } => {
                 debug!(target: TARGET, parent: parent, by, "revocation requested");
             }
-            // A loss is already logged as a warning, where the event is created.
+            // The loss was already logged as a warning.
             LockEvent::Lost { .. } => {}
             LockEvent::Released => debug!(target: TARGET, parent: parent, "released"),
             LockEvent::Abandoned => debug!(target: TARGET, parent: parent, "abandoned"),
-            // This event only has a meaning for the reader of a stream.
             LockEvent::Missed { .. } => {}
         }
     }
 }
 
-/// Returns true if every wait and hold is reported, whatever the caller's options.
 #[inline]
 pub(crate) fn is_always_reported() -> bool {
     is_counted() || is_traced()
@@ -180,7 +176,7 @@ fn hold_span(session: &Session, held: &Grant, kind: Kind, data: &EntryData) -> S
     )
 }
 
-/// Returns the lock of a queue. The queues of a semaphore are below its own znode.
+/// Returns the lock of a queue. A semaphore's queues are children of its own znode.
 fn lock_of(queue: Option<ZnodePath>, kind: Kind) -> Option<ZnodePath> {
     match kind {
         Kind::Acquirer | Kind::Lease => queue?.parent(),

@@ -1,13 +1,12 @@
 //! [`retry`]: retries idempotent requests.
 //!
-//! If a reply is lost with its connection, we do not know whether the request was executed. This function sends the
-//! request again, so it may only be used for requests that can safely be executed twice (a read, a check, a barrier, a
-//! create or write with the same outcome). All other requests have explicit loops, which state their reasons.
+//! If a connection is lost before the reply arrives, we do not know whether the request was executed. [`retry`] sends
+//! it again, so use it only for requests that can safely be executed twice.
 
 use lockkeeper_store::Error;
 
-/// Sends a request again until it does not fail with a lost connection. This loop needs no pause or limit, because a
-/// request waits for the next connection, and fails with another error when the session has ended.
+/// Sends a request again while it fails with a lost connection. The loop needs no pause or limit, because a request
+/// waits for the next connection, and fails when the session has ended.
 pub(crate) async fn retry<T, F>(mut request: impl FnMut() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,

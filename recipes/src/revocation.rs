@@ -1,7 +1,4 @@
 //! [`Revoker`]: asks a holder to release its lock, or removes it by force.
-//!
-//! A request is data in the holder's znode, so it needs no channel between the processes. [`request`] defines the
-//! format of the data, and [`inbox`] is the holder's side.
 
 mod inbox;
 mod request;
@@ -22,10 +19,9 @@ pub(crate) use request::{request_in, with_request};
 
 /// Your promise that every resource protected by the lock checks fencing tokens.
 ///
-/// A holder that is removed by force may continue to work until it notices the removal. The next holder may work at the
-/// same time. Only a resource that refuses older [`FencingToken`](crate::FencingToken)s, for example with a
-/// [`FencingGate`](crate::FencingGate), rejects the writes of the removed holder. If a resource checks no tokens, use
-/// [`Revoker::request`].
+/// A removed holder may continue to work until it notices the removal, while the next holder already works. Only a
+/// resource that checks tokens, for example with a [`FencingGate`](crate::FencingGate), rejects the removed holder's
+/// writes. If a resource checks no tokens, use [`Revoker::request`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FencingEnforced;
 
@@ -41,9 +37,7 @@ enum Target {
 }
 
 impl RevokeTarget {
-    /// Targets all current holders of the lock at `path`. For a mutex or an election this is the head of the queue. For
-    /// a read-write lock it is the writer at the head, or the readers up to the first writer. For a semaphore it is all
-    /// holders of permits. Waiters are not targeted.
+    /// Targets all current holders of the lock at `path`, but no waiters.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -51,8 +45,8 @@ impl RevokeTarget {
         Ok(Self(Target::Holder(path.into_lock_path()?)))
     }
 
-    /// Targets one entry by the path of its znode, which is a [`QueueEntry::path`](crate::QueueEntry::path) or
-    /// [`Guard::path`](crate::Guard::path). The entry may be a waiter.
+    /// Targets one entry, holder or waiter, by the path of its znode ([`QueueEntry::path`](crate::QueueEntry::path) or
+    /// [`Guard::path`](crate::Guard::path)).
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -102,7 +96,7 @@ async fn owned_by(
     owner: SessionId,
 ) -> Result<Vec<ZnodePath>, Error> {
     let mut owned = Vec::new();
-    // Entry names do not contain the session, so we read the owner of each entry.
+    // Names do not contain the session, so read each entry's owner.
     for path in survey.into_all() {
         let stat = retry(|| session.exists(&path)).await?;
         if stat.is_some_and(|stat| stat.ephemeral_owner == owner) {
@@ -114,11 +108,10 @@ async fn owned_by(
 
 /// Revokes locks of any recipe: requests a release, or removes the holder by force.
 ///
-/// The revoker writes a request into the holder's znode. The holder receives the request once, as
-/// [`LockEvent::RevocationRequested`](crate::LockEvent::RevocationRequested) and from
-/// [`Guard::revocation_requested`](crate::Guard::revocation_requested), and decides whether to release the lock. If the
-/// holder uses Curator or kazoo, the request replaces the znode's data with Curator's `__REVOKE__`. Only a Curator
-/// mutex that has called `makeRevocable` reacts to this data.
+/// The holder receives a request as [`LockEvent::RevocationRequested`](crate::LockEvent::RevocationRequested) and from
+/// [`Guard::revocation_requested`](crate::Guard::revocation_requested), and decides whether to release the lock. For a
+/// holder of another library, the request replaces the znode's data with Curator's `__REVOKE__`. Only a Curator mutex
+/// that has called `makeRevocable` reacts to this data.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -145,7 +138,7 @@ pub struct Revoker {
 }
 
 impl Revoker {
-    /// Creates a revoker without a name. Nothing is sent.
+    /// Creates a revoker without a name.
     pub fn new(client: &Client) -> Self {
         Self {
             client: client.clone(),
@@ -153,25 +146,23 @@ impl Revoker {
         }
     }
 
-    /// Sets the name of the revoker, which the holder finds in the request and in its events.
+    /// Sets the name of the revoker, which the holder receives.
     #[must_use]
     pub fn by(mut self, name: impl Into<String>) -> Self {
         self.by = Some(name.into());
         self
     }
 
-    /// Requests the release of a lock. Returns the znodes of the entries that received the request. Entries that had
-    /// already left are not included.
+    /// Requests the release of a lock. Returns the znodes of the entries that received the request.
     ///
-    /// A waiter receives the request when it becomes the holder. If several requests arrive before the holder reads
-    /// them, the holder receives only the last request. If a reply of the store is lost while another revoker writes,
-    /// the holder may receive a request twice.
+    /// A waiter receives the request when it becomes the holder. If several requests arrive in quick succession, the
+    /// holder receives only the last one. If the store's reply is lost while another revoker writes, the holder may
+    /// receive a request twice.
     ///
-    /// Not cancel safe: if the call is dropped midway, only some entries may have the request. You can repeat the call.
+    /// Not cancel safe: a dropped call may leave the request in only some entries. You can repeat the call.
     ///
     /// # Errors
-    /// Store errors, including [`Error::TooLarge`] if the entry's metadata leaves no room. Some entries may already
-    /// have the request. The call can be repeated.
+    /// Store errors, including [`Error::TooLarge`] if the entry's metadata leaves no room.
     pub async fn request(&self, target: &RevokeTarget) -> Result<Vec<ZnodePath>, Error> {
         let session = self.client.session().await?;
         let mut asked = Vec::new();
@@ -185,17 +176,15 @@ impl Revoker {
 
     /// Removes the entries of a lock, so that the next contenders hold it. Returns the deleted znodes.
     ///
-    /// A removed holder receives the event [`Lost`](crate::LockEvent::Lost) with the reason
-    /// [`Revoked`](crate::LostReason::Revoked). It may work until then, so you must promise [`FencingEnforced`]. A
-    /// targeted waiter leaves the queue immediately, but its wait only fails with
-    /// [`EntryDeleted`](crate::LockError::EntryDeleted) when the entry ahead of it leaves.
+    /// A removed holder receives [`Lost`](crate::LockEvent::Lost) with the reason
+    /// [`Revoked`](crate::LostReason::Revoked), and may work until then. A targeted waiter leaves the queue
+    /// immediately, but its wait only fails with [`EntryDeleted`](crate::LockError::EntryDeleted) when the entry ahead
+    /// of it leaves.
     ///
-    /// Only the entries that were found are deleted, never their successors, because an entry's name contains a UUID
-    /// and is never used again. (The exception are entries of libraries that only number them. These numbers restart
-    /// when the lock's parent is recreated.) Unlike a [`Warden`](crate::Warden), this call deletes an entry at any
-    /// version, so a holder cannot prevent the delete with a `keep_alive`.
+    /// The call never deletes the successor of an entry, because an entry's name contains a UUID (unless its library
+    /// only numbers entries). Unlike a [`Warden`](crate::Warden), this call ignores a concurrent `keep_alive`.
     ///
-    /// Not cancel safe: if the call is dropped midway, only some entries may be deleted. You can repeat the call.
+    /// Not cancel safe: a dropped call may delete only some entries. You can repeat the call.
     ///
     /// # Errors
     /// Store errors. Some entries may already have been deleted.
@@ -219,7 +208,7 @@ impl Revoker {
     ) -> Result<Vec<ZnodePath>, Error> {
         let session = self.client.session().await?;
         let mut deleted = Vec::new();
-        // Delete from last to first. In the other order, each delete would briefly make the next target a holder.
+        // Delete from last to first, because the other order would briefly make the next target a holder.
         for path in target.find(&session).await?.into_iter().rev() {
             if delete_entry(&session, &path).await? {
                 tracing::info!(%path, by = self.by, "a lock was taken away");
@@ -231,25 +220,23 @@ impl Revoker {
     }
 }
 
-/// Deletes an entry. Returns true if the entry existed, or if an earlier attempt whose reply was lost may have deleted
-/// it.
+/// Deletes an entry. Returns true if this call deleted the entry, or may have deleted it in an attempt whose reply was
+/// lost.
 async fn delete_entry(session: &Session, path: &ZnodePath) -> Result<bool, Error> {
     let mut may_be_done = false;
     loop {
         match session.delete(path, None).await {
             Ok(()) => return Ok(true),
             Err(Error::NoNode { .. }) => return Ok(may_be_done),
-            // We can safely send the delete again, because the name has a UUID (see `Revoker::force` for the
-            // exception).
+            // A repeated delete cannot hit a successor, because the name has a UUID.
             Err(Error::ConnectionLoss) => may_be_done = true,
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Writes a request into an entry. Returns false if the entry no longer exists.
 async fn request_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> Result<bool, Error> {
-    // Read the time before the loop, because all attempts must write the same request.
+    // Take the time once, because all attempts must write the same request.
     let at_ms = session.clock().unix_ms();
     let mut unanswered: Option<Bytes> = None;
     loop {
@@ -257,8 +244,8 @@ async fn request_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> R
             Err(Error::NoNode { .. }) => return Ok(unanswered.is_some()),
             read => read?,
         };
-        // The previous write may have been executed although its reply was lost. Another write would increment the
-        // request's number, and the holder would receive the request twice.
+        // The write whose reply was lost may have been executed. Another write would increment the request's number,
+        // and the holder would receive the request twice.
         if unanswered
             .as_ref()
             .is_some_and(|sent| holds_request(sent, &data))
@@ -266,12 +253,11 @@ async fn request_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> R
             return Ok(true);
         }
         let request = request::with_request(&data, by, at_ms);
-        // Write at the version that was read, so that we do not overwrite a `keep_alive` or another request.
+        // Write at the version that was read, to keep a concurrent `keep_alive` or request.
         let sent = session.set_data(path, request.clone(), Some(stat.version));
         unanswered = match sent.await {
             Ok(_) => return Ok(true),
             Err(Error::NoNode { .. }) => return Ok(false),
-            // Refused, so nothing was written.
             Err(Error::BadVersion { .. }) => None,
             Err(Error::ConnectionLoss) => Some(request),
             Err(error) => return Err(error),
@@ -279,7 +265,6 @@ async fn request_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> R
     }
 }
 
-/// Returns true if an entry's data contains the request in `sent`. The rest of the data may differ.
 fn holds_request(sent: &[u8], data: &[u8]) -> bool {
     match LockMetadata::parse(sent) {
         Some(sent) => {

@@ -1,7 +1,6 @@
 //! [`RwLock`]: many readers or one writer, in the order of arrival.
 //!
-//! Readers and writers share one queue, and their kinds decide which entries block which. [`convert`] changes the kind
-//! of a holder.
+//! Readers and writers share one queue.
 
 mod convert;
 mod guards;
@@ -21,20 +20,16 @@ use crate::queue_lock::QueueLock;
 pub use guards::{ReadGuard, Upgrade, WriteGuard};
 
 /// A read-write lock among all programs that name the same path of the same store. Any number of readers or one writer
-/// can hold it.
+/// can hold the lock.
 ///
-/// The lock is fair to readers and writers. A reader waits for all writers whose znodes were created before its own,
-/// and a writer waits for all earlier contenders. When a writer leaves, the readers up to the next writer hold the lock
-/// together. Each contender watches only the nearest znode that blocks it. When a writer releases the lock, either the
-/// readers directly behind it wake, each of them once, or the next writer wakes. A waiting writer wakes at most once
-/// for each reader ahead of it.
+/// The lock is fair: a reader waits for all earlier writers, and a writer waits for all earlier contenders. When a
+/// writer leaves, the readers up to the next writer hold the lock together. Each contender watches only the nearest
+/// znode that blocks it.
 ///
-/// The lock outlives its client's sessions. After an expiry the next `read` or `write` opens a new session. Clones are
-/// the same lock. The lock is not reentrant. If a task holds a read guard and calls `write`, it waits for its own guard
-/// ([`try_upgrade`](ReadGuard::try_upgrade) does not wait). If it calls `read` again, the second read can wait for a
-/// writer that in turn waits for the first read.
+/// Clones are the same lock. The lock is not reentrant: if a task holds a read guard and calls `write`, it waits for
+/// its own guard ([`try_upgrade`](ReadGuard::try_upgrade) does not wait).
 ///
-/// The znode names are compatible with Curator's `InterProcessReadWriteLock`, which can use the same path.
+/// Curator's `InterProcessReadWriteLock` can use the same path.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -60,7 +55,7 @@ pub struct RwLock {
 }
 
 impl RwLock {
-    /// Creates the lock at a path. Nothing is sent.
+    /// Creates the lock at a path.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -76,23 +71,22 @@ impl RwLock {
         self.queue.path()
     }
 
-    /// Returns the client that the lock uses.
+    /// Returns the client.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
     /// Acquires the lock as a reader. Waits until all earlier writers have left.
     ///
-    /// Fair: no later writer holds the lock before this reader. A task that already reads must not call `read` again.
-    /// If a writer joins the queue in between, the writer waits for the first read and the second read waits for the
-    /// writer, forever. Such a wait is logged as a warning, as for a [`Mutex`](crate::Mutex).
+    /// Fair: no later writer holds the lock before this reader. A task that already reads must not call `read` again: a
+    /// writer may have queued in between, which waits for the first read, and the second read waits for that writer. We
+    /// log such a wait as a warning.
     ///
-    /// Cancel safe: you can drop a wait at any time. It leaves the queue and loses its place.
+    /// Cancel safe: a dropped wait leaves the queue and loses its place.
     ///
     /// # Errors
-    /// [`LockError::Store`](crate::LockError::Store) if the session ended or the store refused,
-    /// [`LockError::EntryDeleted`](crate::LockError::EntryDeleted) if the waiter's entry was removed,
-    /// [`LockError::WrongKind`](crate::LockError::WrongKind) if another recipe uses the path.
+    /// [`LockError::Store`](crate::LockError::Store), [`LockError::EntryDeleted`](crate::LockError::EntryDeleted),
+    /// [`LockError::WrongKind`](crate::LockError::WrongKind).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -184,7 +178,7 @@ impl RwLock {
         self.readers().acquire(options).await.map(ReadGuard::new)
     }
 
-    /// Acquires the lock as the writer with the given options. See [`read_with`](Self::read_with).
+    /// Acquires the lock as the writer with the given options.
     ///
     /// Fair and cancel safe, like [`write`](Self::write).
     ///
@@ -196,10 +190,10 @@ impl RwLock {
 
     /// Acquires the lock as a reader if no writer holds it or waits for it now, otherwise returns `None`.
     ///
-    /// If the lock is taken, the try costs one read and no write. The answer "taken" can be stale, see
-    /// [`synced`](LockOptions::synced).
+    /// A failed try costs one read and no write. It can be stale, see [`synced`](LockOptions::synced). A try never
+    /// overtakes a waiting writer.
     ///
-    /// It never overtakes a waiting writer. Cancel safe, like [`read`](Self::read).
+    /// Cancel safe, like [`read`](Self::read).
     ///
     /// # Errors
     /// Same as [`read`](Self::read).
@@ -219,7 +213,7 @@ impl RwLock {
 
     /// Acquires the lock as the writer if no other contender holds it or waits for it now, otherwise returns `None`.
     ///
-    /// Its cost and staleness are the same as for [`try_read`](Self::try_read). Cancel safe, like [`read`](Self::read).
+    /// Cancel safe, like [`read`](Self::read).
     ///
     /// # Errors
     /// Same as [`read`](Self::read).

@@ -1,8 +1,7 @@
 //! [`Semaphore`]: a counting semaphore whose permits are granted in order of arrival.
 //!
-//! A request takes its permits immediately if it finds the queue empty, or otherwise at the head of the queue
-//! ([`grant`]). In an embedded store, a free permit is taken without a request to the store ([`local`]). [`znodes`]
-//! stores the number of permits.
+//! A request takes its permits immediately if the queue is empty, or otherwise at the head of the queue ([`grant`]).
+//! The embedded store has a fast path without a request ([`local`]).
 
 mod grant;
 mod leases;
@@ -36,20 +35,15 @@ use crate::synced::read_synced;
 /// A number of permits, shared by all programs that name the same path of the same store.
 ///
 /// It is fair. Requests are granted in the order of the queue, and each request gets all its permits at the same
-/// moment. So small requests cannot starve a large one ahead of them, and two large requests cannot deadlock while each
-/// holds a part of the permits. If a holder dies, its permits become free when its session ends.
+/// moment. So small requests cannot starve a large one ahead of them.
 ///
-/// The number of permits is stored, and is the same for every client. [`set_permits`](Self::set_permits) changes it
-/// while others hold and wait. Lowering it revokes nothing, so more permits than the new number may be held until
-/// enough are released.
+/// The store keeps the number of permits, which is the same for every client. [`set_permits`](Self::set_permits)
+/// changes it while others hold and wait.
 ///
-/// With more than one permit, several holders work at the same time. See [`Permit`] for the meaning of the token in
-/// that case. Clones are the same semaphore. You can continue to use the semaphore after its client's session has
-/// expired.
+/// With more than one permit, a [`Permit`]'s token does not exclude other holders. Clones are the same semaphore.
 ///
-/// Below the path, `locks` contains the waiters and `leases` the held permits, one znode each, as in Curator's
-/// `InterProcessSemaphoreV2`. The data of `permits` is the number, as JSON. [`waiters`](Self::waiters) and
-/// [`holders`](Self::holders) list the waiters and the held permits.
+/// The znode `locks` below the path contains the waiters and `leases` the held permits, one znode each, as in Curator's
+/// `InterProcessSemaphoreV2`. The data of `permits` is the number, as JSON.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -74,11 +68,10 @@ pub struct Semaphore {
 
 impl Semaphore {
     /// Creates the semaphore at a path, with the number of permits that this program expects it to have.
-    /// Nothing is sent.
     ///
-    /// The first use stores the number, unless one is stored already. If that number is different, all uses fail with
-    /// [`LockError::PermitsMismatch`] until the numbers agree or [`set_permits`](Self::set_permits) is called. Once
-    /// they have agreed, the handle and its clones follow all later changes.
+    /// The first use stores the number, unless one is stored already. If the stored number is different, all uses fail
+    /// with [`LockError::PermitsMismatch`] until the numbers agree or [`set_permits`](Self::set_permits) is called.
+    /// After that, this handle and its clones follow all changes.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -98,9 +91,9 @@ impl Semaphore {
         Self::with_permits(client, path.into_lock_path()?, Some(permits))
     }
 
-    /// Opens the semaphore at a path with the number of permits stored there. Nothing is sent.
+    /// Opens the semaphore at a path with the number of permits stored there.
     ///
-    /// Its use fails with [`LockError::NoPermits`] if no number is stored.
+    /// All uses fail with [`LockError::NoPermits`] while no number is stored.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -131,14 +124,14 @@ impl Semaphore {
         &self.znodes.root
     }
 
-    /// Returns the client that the semaphore uses.
+    /// Returns the client.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
     /// Returns the total number of permits, held or not.
     ///
-    /// The answer takes one read and is as stale as the server that gave it. Cancel safe.
+    /// Takes one read, as stale as the server that answers. Cancel safe.
     ///
     /// # Errors
     /// [`LockError::PermitsMismatch`], [`LockError::NoPermits`], [`LockError::InvalidPermitsData`],
@@ -147,11 +140,10 @@ impl Semaphore {
         Ok(self.supply().await?.total)
     }
 
-    /// Returns the number of permits that are free now. The result is 0 if the number of permits was lowered and more
-    /// permits are held than now exist. Waiters are not counted, so the first waiter may be about to take a free
-    /// permit.
+    /// Returns the number of permits that are free now. Waiters are not counted, so the first waiter may be about to
+    /// take a free permit.
     ///
-    /// The answer takes one read and is as stale as the server that gave it. Cancel safe.
+    /// Takes one read, as stale as the server that answers. Cancel safe.
     ///
     /// # Errors
     /// Same as [`permits`](Self::permits).
@@ -167,12 +159,12 @@ impl Semaphore {
 
     /// Changes the number of permits for all clients, or stores it if there is none.
     ///
-    /// If the number rises, waiters get the additional permits. If it falls, nothing is revoked, but a waiting request
-    /// for more than the new number fails with [`LockError::TooManyPermits`] when it reaches the head of the queue.
-    /// With 0, all requests are refused.
+    /// If the number falls, nothing is revoked, so more permits than the new number may be held for a while. A waiting
+    /// request for more than the new number fails with [`LockError::TooManyPermits`] when it reaches the head of the
+    /// queue.
     ///
-    /// If the call is dropped, the number may or may not have been changed. A change whose reply is lost is sent again.
-    /// Of several concurrent changes, the last one to execute wins.
+    /// If the call is dropped, the number may or may not have been changed. The last of several concurrent changes
+    /// wins.
     ///
     /// # Errors
     /// [`LockError::WrongKind`], and store errors.
@@ -193,14 +185,12 @@ impl Semaphore {
 
     /// Acquires a permit, in the order of arrival.
     ///
-    /// Fair: no later request is granted before this one, even if it needs fewer permits.
-    ///
-    /// Cancel safe: you can drop a wait at any time. It leaves the queue, loses its place and holds nothing.
+    /// Fair: no later request is granted before this one, even if it needs fewer permits. Cancel safe: a dropped wait
+    /// leaves the queue, loses its place and holds nothing.
     ///
     /// # Errors
-    /// [`LockError::TooManyPermits`] if the semaphore has 0 permits, [`LockError::Store`] if the session ended or the
-    /// store refused, [`LockError::EntryDeleted`] if the waiter's entry was removed, and the errors of
-    /// [`permits`](Self::permits).
+    /// [`LockError::TooManyPermits`] if the semaphore has 0 permits, [`LockError::Store`], [`LockError::EntryDeleted`],
+    /// and the errors of [`permits`](Self::permits).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -217,13 +207,11 @@ impl Semaphore {
 
     /// Acquires several permits, granted together, in the order of arrival.
     ///
-    /// Fair, like [`acquire`](Self::acquire). Waits until that many permits are free at the same moment.
-    ///
-    /// Cancel safe, like [`acquire`](Self::acquire).
+    /// Waits until that many permits are free at the same moment. Fair and cancel safe, like
+    /// [`acquire`](Self::acquire).
     ///
     /// # Errors
-    /// [`LockError::TooManyPermits`] if `count` exceeds the total number. If the number is lowered below `count` during
-    /// the wait, the call fails when it reaches the head of the queue. [`Error::BadArguments`] if `count` is 0,
+    /// [`LockError::TooManyPermits`] if `count` exceeds the total number, [`Error::BadArguments`] if `count` is 0,
     /// [`Error::TooLarge`] if one request cannot carry so many permits (the limit is some thousands), and the errors of
     /// [`acquire`](Self::acquire).
     ///
@@ -273,7 +261,7 @@ impl Semaphore {
     /// [`LockError::Timeout`], [`LockError::QueueFull`], [`LockError::InvalidField`], and the errors of
     /// [`acquire_many`](Self::acquire_many).
     pub async fn acquire_with(&self, count: u32, options: LockOptions) -> Result<Permit> {
-        // Makes a loop over free permits yield to other tasks, as in `QueueLock::acquire`.
+        // Lets other tasks run during a loop over free permits.
         coop::consume_budget().await;
         if let Some(permit) = self.take_locally(count, &options)? {
             return Ok(permit);
@@ -286,7 +274,7 @@ impl Semaphore {
     ///
     /// A failed try costs one read and no write, and can be stale, see [`synced`](LockOptions::synced). On ZooKeeper
     /// even a request that does not wait is briefly in the queue, so a concurrent try may return `None` although
-    /// several permits are free. A try never overtakes a waiter.
+    /// permits are free. A try never overtakes a waiter.
     ///
     /// Cancel safe, like [`acquire`](Self::acquire).
     ///
@@ -360,8 +348,8 @@ impl Semaphore {
         }
         let session = self.client.session().await?;
         self.znodes.check_stated(&session).await?;
-        // Refuse a request for too many permits here if possible. In the queue it would block all requests behind it
-        // until it reaches the head. The last seen number may be old, so we read the stored number before we refuse.
+        // A request for too many permits would block the queue until it reaches the head, so refuse it here if
+        // possible. The last seen number may be old, so read the stored number before a refusal.
         if count > self.znodes.last_seen().number {
             let supply = self.znodes.read(&session).await?;
             self.znodes.check_total(count, supply.total)?;
@@ -379,10 +367,9 @@ impl Semaphore {
         PermitWaiter::grant(&self.znodes, &session, count, &terms, events).await
     }
 
-    /// Lists the requests that are waiting for permits, in order. The first may be about to be granted.
+    /// Lists the requests that are waiting for permits, in order.
     ///
-    /// The answer takes several reads and is as stale as the server that gave it, as for [`queue`](crate::queue()).
-    /// Cancel safe.
+    /// Takes several reads, like [`queue`](crate::queue()). Cancel safe.
     ///
     /// # Errors
     /// Store errors.
@@ -394,11 +381,9 @@ impl Semaphore {
         .await
     }
 
-    /// Lists the held permits, one entry for each, in the order of their grants. The field `sequence` numbers the
-    /// permits of one grant from 0. For a permit that was granted singly, `sequence` has no meaning.
+    /// Lists the held permits, one entry each, in the order of their grants.
     ///
-    /// The answer takes several reads and is as stale as the server that gave it, as for [`queue`](crate::queue()).
-    /// Cancel safe.
+    /// Takes several reads, like [`queue`](crate::queue()). Cancel safe.
     ///
     /// # Errors
     /// Store errors.
@@ -416,8 +401,8 @@ impl Semaphore {
     pub async fn holders(&self) -> Result<Vec<QueueEntry>, Error> {
         let leases = LockPath::try_from(self.znodes.leases.path().clone())?;
         let mut held = queue(&self.client, leases).await?;
-        // A lease's name ends with the permit's index in its grant, or with an arbitrary number. So the order of the
-        // names is not the order of the grants.
+        // A lease's name ends with the permit's index in its grant or an arbitrary number, so the names are not in the
+        // order of the grants.
         held.sort_by_key(|lease| (lease.fencing_token, lease.sequence));
         Ok(held)
     }

@@ -1,8 +1,7 @@
-//! Streams of the recipes. This module contains named types over a boxed stream, and a channel that a slow reader
-//! cannot block.
+//! Named stream types, and a channel that a slow reader cannot block.
 //!
-//! The channel is bounded, and its sender never waits. If the channel is full, new items are dropped and counted. The
-//! reader gets the count when it has read all earlier items (invariant 10).
+//! The channel is bounded, and its sender never waits. A full channel drops and counts new items. The reader gets the
+//! count after all earlier items (invariant 10).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -46,16 +45,13 @@ macro_rules! named_stream {
 }
 pub(crate) use named_stream;
 
-/// Maximum number of unread items. While so many items are unread, new items are dropped.
 const MAX_BACKLOG: usize = 1_024;
 
-/// An item of a [`lossy`] channel.
 pub(crate) trait Lossy: Send + 'static {
     /// Returns the item that reports `count` dropped items.
     fn missed(count: u64) -> Self;
 }
 
-/// Creates a channel whose sender never waits. The stream ends when all senders have been dropped.
 pub(crate) fn lossy<T: Lossy>() -> (LossySender<T>, BoxStream<T>) {
     let (sender, mut receiver) = mpsc::channel(MAX_BACKLOG);
     let missed = Arc::new(AtomicU64::new(0));
@@ -63,7 +59,7 @@ pub(crate) fn lossy<T: Lossy>() -> (LossySender<T>, BoxStream<T>) {
     let items = async_stream::stream! {
         while let Some(item) = receiver.recv().await {
             yield item;
-            // Report dropped items only at the end of the backlog, because they were sent after it.
+            // The dropped items were sent after the backlog, so report them after it.
             if receiver.is_empty() {
                 let count = count_missed.swap(0, Ordering::Relaxed);
                 if count > 0 {
@@ -75,7 +71,6 @@ pub(crate) fn lossy<T: Lossy>() -> (LossySender<T>, BoxStream<T>) {
     (LossySender { sender, missed }, Box::pin(items))
 }
 
-/// Sender of a [`lossy`] channel. Clones send to the same stream.
 #[derive(Debug)]
 pub(crate) struct LossySender<T> {
     sender: mpsc::Sender<T>,
@@ -83,9 +78,7 @@ pub(crate) struct LossySender<T> {
 }
 
 impl<T> LossySender<T> {
-    /// Sends an item, or drops and counts it if the reader is too slow.
     pub(crate) fn send(&self, item: T) {
-        // If the channel is closed, there is no reader who could miss the item.
         if let Err(mpsc::error::TrySendError::Full(_)) = self.sender.try_send(item) {
             self.missed.fetch_add(1, Ordering::Relaxed);
         }

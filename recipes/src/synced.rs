@@ -22,13 +22,13 @@ where
     loop {
         let connection = session.status().connection();
         match session.sync(path).await {
-            // A sync applies to the whole server, so it does not matter whether the path exists.
+            // A sync applies to the whole server, so the path need not exist.
             Ok(()) | Err(Error::NoNode { .. }) => {}
             Err(Error::ConnectionLoss) => continue,
             Err(error) => return Err(error.into()),
         }
         let seen = look().await?;
-        // After a reconnection, the read may have been answered by another server that has not caught up.
+        // After a reconnection, another server may have answered the read.
         if session.status().connection() == connection {
             return Ok(seen);
         }

@@ -7,18 +7,17 @@ use lockkeeper_store::Zxid;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Number of a grant, greater than the numbers of all earlier grants. A resource that checks it is safe from stale
-/// holders.
+/// Number of a grant, greater than the numbers of all earlier grants.
 ///
-/// A holder passes it to the resource that the lock protects, and the resource refuses tokens older than the newest it
-/// has seen. So a holder that was paused beyond its session timeout does no harm when it continues.
+/// A holder passes the token to the resource that the lock protects, and the resource refuses tokens older than the
+/// newest it has seen. So a holder that was paused beyond its session timeout does no harm.
 ///
-/// It is the czxid of the holder's znode, and always positive. Only tokens of the same store can be compared.
+/// The token is the czxid of the holder's znode, and always positive. Only tokens of the same store can be compared.
 ///
 /// # As text and in JSON
 ///
 /// The token is written as a decimal string, because it may exceed 2^53, and many programs round JSON numbers above
-/// that. We also accept JSON numbers up to 2^53 - 1, because every program reads and writes them exactly.
+/// that. JSON numbers up to 2^53 - 1 are accepted too.
 ///
 /// ```
 /// use lockkeeper::FencingToken;
@@ -31,7 +30,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(i64);
 
-/// The largest integer that every program reads exactly from a JSON number.
 const MAX_EXACT: u64 = (1 << 53) - 1;
 
 impl FencingToken {
@@ -41,8 +39,7 @@ impl FencingToken {
 
     /// Converts back a number that [`as_i64`](Self::as_i64) returned.
     ///
-    /// [`InvalidToken::NotPositive`] if the number is not positive, because no grant has such a token. A resource may
-    /// store 0 or -1 for "no token yet", but this value cannot be converted.
+    /// [`InvalidToken::NotPositive`] if the number is not positive, such as a resource's 0 or -1 for "no token yet".
     pub fn from_i64(number: i64) -> Result<Self, InvalidToken> {
         match number {
             1.. => Ok(Self(number)),
@@ -93,7 +90,7 @@ impl<'de> Deserialize<'de> for FencingToken {
         if deserializer.is_human_readable() {
             deserializer.deserialize_any(TokenVisitor)
         } else {
-            // A binary format may not be self-describing, so we request a string, the type that was written.
+            // A binary format may not be self-describing, so request the type that was written.
             deserializer.deserialize_str(TokenVisitor)
         }
     }
@@ -120,8 +117,8 @@ impl Visitor<'_> for TokenVisitor {
     }
 
     fn visit_u64<E: de::Error>(self, number: u64) -> Result<FencingToken, E> {
-        // Refuse a number that may have been rounded. If the result is greater than the token of any grant, it locks
-        // out all later holders. If it is smaller than the real token, it admits a stale holder.
+        // Refuse a number that may have been rounded. Rounded up, it could lock out all later holders. Rounded down, it
+        // would admit a stale holder.
         match i64::try_from(number) {
             Ok(exact) if number <= MAX_EXACT => FencingToken::from_i64(exact).map_err(E::custom),
             _ => Err(E::custom(format_args!(
@@ -140,9 +137,9 @@ impl Visitor<'_> for TokenVisitor {
 
 /// A resource's memory of the newest tokens it has seen, which refuses writes of former holders.
 ///
-/// Store it with the resource's own data. Read the gate, check the token, and write the gate back in the same atomic
-/// step as the data (a transaction, or a file replaced under a lock). A holder [`admit`](Self::admit)s its token before
-/// it reads, and again when it writes.
+/// Store the gate with the resource's own data. Read the gate, check the token, and write the gate back in the same
+/// atomic step as the data (a transaction, or a file replaced under a lock). A holder [`admit`](Self::admit)s its token
+/// before it reads, and again when it writes.
 ///
 /// ```
 /// use lockkeeper::{FencingGate, FencingToken};
@@ -156,22 +153,19 @@ impl Visitor<'_> for TokenVisitor {
 /// # Ok::<(), lockkeeper::InvalidToken>(())
 /// ```
 ///
-/// Readers of an [`RwLock`](crate::RwLock) have shared tokens. They use [`admit_shared`](Self::admit_shared), and do
-/// not lock each other out.
+/// Readers of an [`RwLock`](crate::RwLock) use [`admit_shared`](Self::admit_shared), and do not lock each other out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FencingGate {
-    /// The newest exclusive token.
     newest: Option<FencingToken>,
-    /// The newest shared token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     newest_shared: Option<FencingToken>,
 }
 
 impl FencingGate {
-    /// Admits a token that is at least as new as all seen before, and remembers it.
+    /// Admits and remembers a token that is at least as new as all tokens seen before.
     ///
     /// # Errors
-    /// [`StaleToken`] if a newer one was seen. The caller no longer holds the lock and must not write.
+    /// [`StaleToken`] if a newer token was seen. The caller has lost the lock and must not write.
     pub fn admit(&mut self, token: FencingToken) -> Result<(), StaleToken> {
         refuse_before(self.newest(), token)?;
         self.newest = Some(token);
@@ -208,7 +202,7 @@ impl FencingGate {
         self.newest.max(self.newest_shared)
     }
 
-    /// Forgets all tokens, for a move to another store with unrelated tokens. No client may hold a lock during this.
+    /// Forgets all tokens, for a move to another store. No client may hold a lock during this.
     pub fn reset(&mut self) {
         *self = Self::default();
     }
@@ -224,7 +218,7 @@ fn refuse_before(newest: Option<FencingToken>, token: FencingToken) -> Result<()
     }
 }
 
-/// Error for a token that is older than one that the resource has seen.
+/// Error for a token that is older than the newest token that the resource has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("token {fencing_token} is stale: {newest} was seen")]
 pub struct StaleToken {

@@ -1,7 +1,7 @@
 //! [`Warden`]: watches locks for holders that hold too long.
 //!
-//! [`HoldTimes`] records, without I/O, how long each holder has been seen. One [`LockWatcher`] per lock, or one
-//! [`PrefixWatcher`] for all locks below a prefix, reads the locks, reports overdue holders and removes them.
+//! [`HoldTimes`] records how long each holder has been seen. One [`LockWatcher`] per lock or one [`PrefixWatcher`] per
+//! prefix reads the locks, reports overdue holders and removes them.
 
 mod hold_times;
 mod lock_watcher;
@@ -31,24 +31,20 @@ pub use report::{Overdue, OverdueLevel, WardenReport, WardenReports, WardenStats
 
 /// Watches locks for holders that hold longer than they declared with
 /// [`expected_hold`](crate::LockOptions::expected_hold), [`alert_after`](crate::LockOptions::alert_after) and
-/// [`auto_unlock_after`](crate::LockOptions::auto_unlock_after), and removes overdue holders if configured to.
+/// [`auto_unlock_after`](crate::LockOptions::auto_unlock_after). Removes overdue holders if configured to.
 ///
-/// The warden times each holder with its own clock. The time starts when the warden first sees the entry as a holder,
-/// and starts again when the warden sees a [`keep_alive`](crate::Guard::keep_alive). So a report can be late, but is
-/// never early. A single read does not show when a hold started, so no function lists overdue holders without a warden.
-/// A [`revocation`](crate::LockMetadata::revocation) request does not restart the time, because another client writes
-/// it.
+/// The warden times each holder with the warden's own clock. The time starts when the warden first sees the entry as a
+/// holder, and restarts when the warden sees a [`keep_alive`](crate::Guard::keep_alive). So a report can be late, but
+/// is never early.
 ///
 /// The warden watches all recipes (for a semaphore, pass the semaphore's own path). Holders of other libraries declare
-/// no durations and are never overdue. While a lock has a single holder, the warden sends no requests until that holder
-/// leaves, writes its data or becomes overdue.
+/// no durations and are never overdue.
 ///
-/// [`watch_prefix`](WardenBuilder::watch_prefix) watches all locks below a path, including future ones, with one
-/// persistent recursive watch. Idle locks cost nothing, but the warden receives an event for each entry that joins or
-/// leaves.
+/// With [`watch_prefix`](WardenBuilder::watch_prefix), idle locks cost nothing, but the warden receives an event for
+/// each entry that joins or leaves.
 ///
-/// The warden needs no async runtime. It stops when its last clone is dropped or the client is closed. If its session
-/// expires, it opens a new session and restarts the times of all holders.
+/// The warden needs no async runtime. It stops when its last clone is dropped or the client is closed. After a session
+/// expiry, it opens a new session and restarts all times.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -81,11 +77,11 @@ struct Inner {
 
 struct Watched<T> {
     hold_times: Arc<Mutex<T>>,
-    /// Dropping this sender with the warden's last clone ends the watcher.
+    /// Dropped with the warden's last clone, which ends the watcher.
     _warden_lives: oneshot::Sender<()>,
 }
 
-/// Builder of a [`Warden`]. See [`Warden::builder`].
+/// Builder of a [`Warden`].
 #[derive(Clone, Debug)]
 #[must_use = "a warden watches when it is started"]
 pub struct WardenBuilder {
@@ -96,7 +92,7 @@ pub struct WardenBuilder {
 }
 
 impl Warden {
-    /// Starts to build a warden for this client. Sends nothing before [`start`](WardenBuilder::start).
+    /// Starts to build a warden for this client.
     pub fn builder(client: &Client) -> WardenBuilder {
         WardenBuilder {
             client: client.clone(),
@@ -106,9 +102,8 @@ impl Warden {
         }
     }
 
-    /// Returns the overdue holders of one lock, each with its highest level. The result is based on the warden's last
-    /// read. While the warden is disconnected, the result may contain holders that have left or have called
-    /// `keep_alive`. Never waits, and sends nothing.
+    /// Returns the overdue holders of one lock, each with its highest level, based on the warden's last read. While the
+    /// warden is disconnected, the result may contain holders that have left or have called `keep_alive`.
     ///
     /// # Errors
     /// [`Error::InvalidPath`], and [`Error::BadArguments`] for a lock that is not watched.
@@ -155,7 +150,7 @@ impl Warden {
 }
 
 impl Warden {
-    /// Returns statistics of all watched locks, as last read. Never waits, and sends nothing.
+    /// Returns statistics of all watched locks, as last read.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -195,13 +190,13 @@ impl WardenBuilder {
         Ok(self)
     }
 
-    /// Adds all locks at and below a prefix, including future ones. A lock that was also added separately or by another
-    /// prefix is watched only once.
+    /// Adds all locks at and below a prefix, including future locks. A lock that was added several times is watched
+    /// once.
     ///
-    /// The warden reads all these locks once, like [`list_locks`](crate::list_locks()). From then on it reads only the
-    /// changed locks, at most ten times a second. ZooKeeper before 3.6 has no persistent watches, so there the warden
-    /// reads all locks every 10 s, or less often if reading them takes long. A lock that the warden may not read is
-    /// reported as [`Failed`](WardenReport::Failed), and does not end the watch.
+    /// The warden reads all these locks once, and then only the changed locks, at most ten times a second. ZooKeeper
+    /// before 3.6 has no persistent watches, so there the warden reads all locks every 10 s, or less often if reading
+    /// them takes long. A lock that the warden may not read is reported as [`Failed`](WardenReport::Failed), and does
+    /// not end the watch.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -228,20 +223,19 @@ impl WardenBuilder {
         Ok(self)
     }
 
-    /// Removes holders whose `auto_unlock_after` has passed. The next contender may already hold the lock when the old
-    /// holder notices that it was [`Revoked`](crate::LostReason::Revoked), so the resource must check tokens.
+    /// Removes holders whose `auto_unlock_after` has passed. The next contender may work before the removed holder
+    /// notices the removal, so the resource must check tokens.
     ///
-    /// The warden deletes the entry only at the version that it has read. If the holder has called
-    /// [`keep_alive`](crate::Guard::keep_alive) since that read, the delete fails and the holder keeps the lock.
+    /// A [`keep_alive`](crate::Guard::keep_alive) at the last moment prevents the removal, because the warden deletes
+    /// the entry only at the version that it has read.
     pub fn remove_overdue(mut self, _promise: FencingEnforced) -> Self {
         self.removal = Some(Removal { only_while: None });
         self
     }
 
     /// Like [`remove_overdue`](Self::remove_overdue), but removes holders only while the given entry exists. If several
-    /// wardens run, let them compete for a lock or an election, and pass the warden's own entry there. Each removal
-    /// checks in its transaction that this entry exists. So a warden that has lost its lock removes nothing more, even
-    /// if it has not noticed the loss. It continues to report.
+    /// wardens run, let them compete for a lock, and pass each warden's own entry there. A warden that has lost this
+    /// lock then only reports.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -261,7 +255,7 @@ impl WardenBuilder {
         self
     }
 
-    /// Starts to watch. Returns the warden, which stops when it is dropped, and its reports.
+    /// Starts to watch. Returns the warden and its reports.
     pub fn start(self) -> (Warden, WardenReports) {
         let (reporter, reports) = lossy();
         // Two watchers of one lock would report and remove everything twice.
@@ -328,8 +322,8 @@ fn begin<T: Default, W: Watch>(watcher: impl FnOnce(Arc<Mutex<T>>) -> W) -> Watc
     let hold_times = Arc::new(Mutex::new(T::default()));
     let (warden_lives, warden_gone) = oneshot::channel::<()>();
     let watcher = watcher(hold_times.clone());
-    // Do not spawn this as a task of the user's runtime (invariant 11). It runs on the store's threads until the
-    // warden's last clone drops the sender.
+    // This runs on the store's threads and not on the user's runtime (invariant 11), until the warden's last clone
+    // drops the sender.
     spawn_detached(async move {
         select(warden_gone, watch(watcher)).await;
     });

@@ -5,7 +5,7 @@ use lockkeeper_store::{ConnectOptions, Error, Target, TargetError};
 use super::wait;
 use crate::error::Result;
 
-/// Connects to the store at a URL, with the default options. See [`connect`](fn@crate::connect).
+/// Connects to the store at a URL, with the default options.
 ///
 /// # Errors
 /// Same as [`connect`](fn@crate::connect).
@@ -18,7 +18,7 @@ where
     connect_with(target, ConnectOptions::new())
 }
 
-/// Connects to the store at a URL. See [`connect_with`](crate::connect_with).
+/// Connects to the store at a URL.
 ///
 /// # Errors
 /// Same as [`connect`].
@@ -49,8 +49,8 @@ where
 pub struct Client(crate::Client);
 
 impl Client {
-    /// Closes the session for good. This releases all locks of the session immediately. Calls that wait in other
-    /// threads return [`SessionClosed`](Error::SessionClosed).
+    /// Closes the session for good. This releases all its locks immediately. Calls that wait in other threads return
+    /// [`SessionClosed`](Error::SessionClosed).
     ///
     /// # Errors
     /// Same as [`Client::close`](crate::Client::close).
@@ -59,7 +59,7 @@ impl Client {
         wait(self.0.close())
     }
 
-    /// Returns the async client. Types that never wait, such as a [`Warden`](crate::Warden), also take this client.
+    /// Returns the async client.
     pub fn as_async(&self) -> &crate::Client {
         &self.0
     }

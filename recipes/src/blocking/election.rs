@@ -30,7 +30,7 @@ use crate::path::IntoLockPath;
 pub struct Election(crate::Election);
 
 impl Election {
-    /// Creates the election at a path. Nothing is sent.
+    /// Creates the election at a path.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -43,19 +43,15 @@ impl Election {
         self.0.path()
     }
 
-    /// Leads whenever it can until the work is done. Campaigns, calls `work` with the leadership, and campaigns again
-    /// if the leadership was lost before `work` returned, in a new session if necessary. If the leadership is still
-    /// held when `work` returns, resigns, waits until the store has confirmed that, and returns the output of `work`.
+    /// Leads whenever it can until the work is done, like the async [`Election::run`](crate::Election::run). Calls
+    /// `work` in each term, and returns its output if the leadership is still held when `work` returns. Otherwise drops
+    /// the output and campaigns again.
     ///
     /// **A loss does not stop `work`**, because it runs in this thread. It must check
     /// [`is_held`](BlockingGuard::is_held) between its steps and return after a loss. A second thread can wait in
     /// [`lost`](BlockingGuard::lost) and interrupt long steps. Until `work` returns, another candidate may lead at the
     /// same time, and only a resource that checks the [`epoch`](BlockingGuard::epoch) rejects the former leader's
-    /// writes. If `work` returns after a loss, its output is dropped, even if it is an error, and `work` is called
-    /// again in the next term.
-    ///
-    /// When `run` returns or starts the next campaign, all shares of the leadership are lost. Failed campaigns are
-    /// retried, and candidates alternate, as in the async [`Election::run`](crate::Election::run).
+    /// writes.
     ///
     /// ```
     /// use lockkeeper::blocking::{self, Election};
@@ -75,9 +71,9 @@ impl Election {
     ///
     /// # Cancellation
     ///
-    /// To stop a thread that blocks in a campaign, call [`Client::close`] from another thread. `run` then leaves the
-    /// queue or loses the leadership, and returns [`SessionClosed`](Error::SessionClosed) as soon as `work` has
-    /// returned. If `work` panics, `run` resigns and the panic propagates.
+    /// To stop a thread in `run`, call [`Client::close`] from another thread. `run` then leaves the queue or loses the
+    /// leadership, and returns [`SessionClosed`](Error::SessionClosed) as soon as `work` has returned. If `work`
+    /// panics, `run` resigns and the panic propagates.
     ///
     /// ```
     /// use std::{thread, time::Duration};
@@ -125,7 +121,7 @@ impl Election {
         let mut campaigns = Campaigns::new(&self.0, data, options);
         loop {
             let leadership = wait(campaigns.win())?;
-            // Dropping the term resigns, also when the work panics and its panic unwinds this function.
+            // Dropping the term resigns, also when `work` panics.
             let term = Term::new(BlockingGuard(leadership));
             let output = work(term.share());
             if block_on(term.finish()) {
@@ -134,13 +130,12 @@ impl Election {
         }
     }
 
-    /// Yields the current leader and then each change. The iterator blocks until the next change. See
-    /// [`Election::observe`](crate::Election::observe).
+    /// Yields the current leader and then each change. The iterator blocks until the next change.
     pub fn observe(&self) -> LeaderChanges {
         iter(self.0.observe())
     }
 
-    /// Returns the role of this election object and its clones, which you can read or wait on.
+    /// Returns the role that this election object and its clones have.
     pub fn state(&self) -> ElectionState {
         ElectionState(self.0.state())
     }
@@ -179,7 +174,8 @@ impl ElectionState {
         self.0.current()
     }
 
-    /// Blocks until the role differs from the one that this handle saw last. Returns `None` if it can no longer change.
+    /// Blocks until the role differs from the one that this handle saw last. Returns `None` if the role can no longer
+    /// change.
     #[track_caller]
     pub fn changed(&mut self) -> Option<Role> {
         block_on(self.0.changed())

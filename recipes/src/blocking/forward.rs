@@ -1,4 +1,4 @@
-//! [`forward_methods`] and [`forward_functions`] generate blocking versions of async calls.
+//! Macros that generate blocking versions of async calls.
 
 use lockkeeper_store::ZnodePath;
 
@@ -80,7 +80,6 @@ macro_rules! forward_methods {
     };
 }
 
-/// Like [`forward_methods`], for functions whose first argument is the client.
 macro_rules! forward_functions {
     ($(
         $(#[$doc:meta])+

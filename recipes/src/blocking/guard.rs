@@ -17,28 +17,27 @@ use crate::revocation::RevocationRequest;
 use crate::select::{Either, select};
 use crate::token::FencingToken;
 
-/// The guard of a blocking recipe. It wraps an async guard. Dropping it releases the lock, like dropping a
-/// [`Guard`](crate::Guard).
+/// The guard of a blocking recipe. Dropping it releases the lock.
 ///
-/// It has the methods of [`LockGuard`] except `protect`, because a blocking call cannot be stopped. Check
-/// [`is_held`](Self::is_held) between the steps of the work instead.
+/// It wraps an async guard and has the methods of [`LockGuard`] except `protect`, because a blocking call cannot be
+/// stopped. Check [`is_held`](Self::is_held) between the steps of the work instead.
 #[derive(Debug)]
 #[must_use = "dropping a guard releases the lock"]
 pub struct BlockingGuard<G: LockGuard>(pub(super) G);
 
-/// The guard of a mutex. See [`Guard`](crate::Guard).
+/// The guard of a mutex.
 pub type Guard = BlockingGuard<crate::Guard>;
-/// The guard of a reader. See [`ReadGuard`](crate::ReadGuard).
+/// The guard of a reader.
 pub type ReadGuard = BlockingGuard<crate::ReadGuard>;
-/// The guard of a writer. See [`WriteGuard`](crate::WriteGuard).
+/// The guard of a writer.
 pub type WriteGuard = BlockingGuard<crate::WriteGuard>;
-/// The guard of one entry of an owner. See [`ReentrantGuard`](crate::ReentrantGuard).
+/// The guard of one entry into a reentrant mutex.
 pub type ReentrantGuard = BlockingGuard<crate::ReentrantGuard>;
-/// The guard of a semaphore's permits. See [`Permit`](crate::Permit).
+/// The guard of a semaphore's permits.
 pub type Permit = BlockingGuard<crate::Permit>;
-/// The guard of an election. See [`Leadership`](crate::Leadership).
+/// The guard of an election.
 pub type Leadership = BlockingGuard<crate::Leadership>;
-/// The guard of several locks held as one. See [`MultiGuard`](crate::MultiGuard).
+/// The guard of several locks held as one.
 pub type MultiGuard = BlockingGuard<crate::MultiGuard>;
 
 impl<G: LockGuard> BlockingGuard<G> {
@@ -67,8 +66,7 @@ impl<G: LockGuard> BlockingGuard<G> {
         block_on(self.0.lost())
     }
 
-    /// Blocks until the lock is lost, for at most `timeout`. Returns `None` if the lock is still held after the
-    /// timeout.
+    /// Blocks until the lock is lost, for at most `timeout`. Returns `None` if the lock is still held by then.
     ///
     /// # Panics
     /// Same as [`lost`](Self::lost).
@@ -86,7 +84,6 @@ impl<G: LockGuard> BlockingGuard<G> {
     /// ```
     #[track_caller]
     pub fn lost_timeout(&self, timeout: Duration) -> Option<LostReason> {
-        // Use the session's clock, so that a test can control this timeout in virtual time.
         let timeout = self.0.session().clock().sleep(timeout);
         match block_on(select(self.0.lost(), timeout)) {
             Either::Left(reason) => Some(reason),
@@ -94,8 +91,7 @@ impl<G: LockGuard> BlockingGuard<G> {
         }
     }
 
-    /// Blocks until a [`Revoker`](super::Revoker) requests the release. Each request is returned once. See
-    /// [`Guard::revocation_requested`](crate::Guard::revocation_requested).
+    /// Blocks until a [`Revoker`](super::Revoker) requests the release. Returns each request once.
     ///
     /// # Errors
     /// [`LostReason`], if the lock is lost first.
@@ -121,7 +117,7 @@ impl<G: LockGuard> BlockingGuard<G> {
         }
     }
 
-    /// Restarts the durations that the holder declared. See [`Guard::keep_alive`](crate::Guard::keep_alive).
+    /// Reports that the holder is still working. See [`Guard::keep_alive`](crate::Guard::keep_alive).
     ///
     /// # Errors
     /// [`LockError::Lost`] if the lock is lost, and store errors.
@@ -130,7 +126,7 @@ impl<G: LockGuard> BlockingGuard<G> {
         wait(self.0.keep_alive())
     }
 
-    /// Returns the metadata in the holder's entry. See [`Guard::metadata`](crate::Guard::metadata).
+    /// Returns the holder's metadata.
     pub fn metadata(&self) -> LockMetadata {
         self.0.metadata()
     }
@@ -151,7 +147,7 @@ impl<G: LockGuard> BlockingGuard<G> {
     /// [`LockError::Lost`] if the lock had been lost before, and store errors.
     ///
     /// # Panics
-    /// Inside an async task. The release has then been sent but not confirmed. See the [module](crate::blocking).
+    /// Inside an async task, after the release was sent. See the [module](crate::blocking).
     #[track_caller]
     pub fn release(self) -> Result<()> {
         wait(self.0.release())
@@ -180,7 +176,7 @@ impl<G: LockGuard> Borrow<G> for BlockingGuard<G> {
     }
 }
 
-/// Outcome of [`ReadGuard::try_upgrade`](BlockingGuard::try_upgrade). See [`Upgrade`](crate::Upgrade).
+/// Outcome of [`ReadGuard::try_upgrade`](BlockingGuard::try_upgrade).
 pub type Upgrade = crate::Upgrade<ReadGuard, WriteGuard>;
 
 impl ReadGuard {
@@ -188,7 +184,7 @@ impl ReadGuard {
     /// [`ReadGuard::try_upgrade`](crate::ReadGuard::try_upgrade).
     ///
     /// # Errors
-    /// Same as [`ReadGuard::try_upgrade`](crate::ReadGuard::try_upgrade). After an error nothing is held.
+    /// Same as [`ReadGuard::try_upgrade`](crate::ReadGuard::try_upgrade).
     #[track_caller]
     pub fn try_upgrade(self) -> Result<Upgrade> {
         Ok(match wait(self.0.try_upgrade())? {
@@ -203,7 +199,7 @@ impl WriteGuard {
     /// [`WriteGuard::downgrade`](crate::WriteGuard::downgrade).
     ///
     /// # Errors
-    /// Same as [`WriteGuard::downgrade`](crate::WriteGuard::downgrade). After an error nothing is held.
+    /// Same as [`WriteGuard::downgrade`](crate::WriteGuard::downgrade).
     #[track_caller]
     pub fn downgrade(self) -> Result<ReadGuard> {
         wait(self.0.downgrade()).map(BlockingGuard)
@@ -223,7 +219,7 @@ impl Permit {
         self.0.count()
     }
 
-    /// Splits off `count` permits. See [`Permit::split`](crate::Permit::split).
+    /// Splits off `count` permits into a separate guard. See [`Permit::split`](crate::Permit::split).
     pub fn split(&mut self, count: u32) -> Option<Self> {
         self.0.split(count).map(Self)
     }
@@ -235,15 +231,14 @@ impl MultiGuard {
         self.0.keys()
     }
 
-    /// Splits the guard into one guard per lock, so that the locks can be released one by one.
+    /// Splits the guard into one guard per lock.
     pub fn into_guards(self) -> Vec<(LockPath, Guard)> {
         self.0.into_guards().blocking()
     }
 }
 
 impl Leadership {
-    /// Returns the number of this term, which is its fencing token. See
-    /// [`Leadership::epoch`](crate::Leadership::epoch).
+    /// Returns the fencing token of this term.
     pub fn epoch(&self) -> FencingToken {
         self.0.epoch()
     }

@@ -10,7 +10,7 @@ use crate::options::LockOptions;
 use crate::path::{IntoLockPath, LockPath};
 
 forward_functions! {
-    /// Acquires several mutexes, all or none. See [`lock_all`](crate::lock_all()).
+    /// Acquires several mutexes, all or none.
     ///
     /// ```
     /// use lockkeeper::blocking::{self, lock_all};
@@ -23,20 +23,19 @@ forward_functions! {
     /// ```
     fn lock_all(keys: impl IntoIterator<Item: IntoLockPath>) -> MultiGuard;
 
-    /// Acquires several mutexes within `timeout`. See [`lock_all_timeout`](crate::lock_all_timeout()).
+    /// Acquires several mutexes within `timeout`.
     fn lock_all_timeout(keys: impl IntoIterator<Item: IntoLockPath>, timeout: Duration) -> MultiGuard;
 
-    /// Acquires several mutexes with the given options. See [`lock_all_with`](crate::lock_all_with()).
+    /// Acquires several mutexes with the given options.
     fn lock_all_with(keys: impl IntoIterator<Item: IntoLockPath>, options: LockOptions) -> MultiGuard;
 
-    /// Acquires several mutexes if all of them are free now. See [`try_lock_all`](crate::try_lock_all()).
+    /// Acquires several mutexes if all of them are free now.
     fn try_lock_all(keys: impl IntoIterator<Item: IntoLockPath>) -> Option<MultiGuard>;
 
-    /// Acquires several mutexes if all of them are free now, with the given options. See
-    /// [`try_lock_all_with`](crate::try_lock_all_with()).
+    /// Acquires several mutexes if all of them are free now, with the given options.
     fn try_lock_all_with(keys: impl IntoIterator<Item: IntoLockPath>, options: LockOptions) -> Option<MultiGuard>;
 
-    /// Acquires the mutexes that are free now. See [`try_lock_many`](crate::try_lock_many()).
+    /// Acquires the mutexes that are free now.
     ///
     /// ```
     /// # let client = lockkeeper::blocking::connect("memory:example-blocking-many-try-lock-many")?;
@@ -49,12 +48,11 @@ forward_functions! {
     /// ```
     fn try_lock_many(keys: impl IntoIterator<Item: IntoLockPath>) -> TryLockMany;
 
-    /// Acquires the mutexes that are free now, with the given options. See
-    /// [`try_lock_many_with`](crate::try_lock_many_with()).
+    /// Acquires the mutexes that are free now, with the given options.
     fn try_lock_many_with(keys: impl IntoIterator<Item: IntoLockPath>, options: LockOptions) -> TryLockMany;
 }
 
-/// Outcome of [`try_lock_many`]. See [`TryLockMany`](crate::TryLockMany).
+/// Outcome of [`try_lock_many`].
 pub type TryLockMany = crate::TryLockMany<Guard>;
 
 impl Blocking for crate::TryLockMany {
@@ -68,7 +66,7 @@ impl Blocking for crate::TryLockMany {
     }
 }
 
-/// Acquires several mutexes, and yields each as it is granted. See [`lock_each`](crate::lock_each()).
+/// Acquires several mutexes, and yields each as it is granted.
 ///
 /// # Errors
 /// Same as [`lock_each`](crate::lock_each()).
@@ -86,8 +84,7 @@ pub fn lock_each(client: &Client, keys: impl IntoIterator<Item: IntoLockPath>) -
     crate::lock_each(client.as_async(), keys).map(LockEach::new)
 }
 
-/// Acquires several mutexes within `timeout` of this call, and yields each as it is granted. See
-/// [`lock_each_timeout`](crate::lock_each_timeout()).
+/// Acquires several mutexes within `timeout` of this call, and yields each as it is granted.
 ///
 /// # Errors
 /// Same as [`lock_each_timeout`](crate::lock_each_timeout()).
@@ -99,8 +96,7 @@ pub fn lock_each_timeout(
     crate::lock_each_timeout(client.as_async(), keys, timeout).map(LockEach::new)
 }
 
-/// Acquires several mutexes with the given options, and yields each as it is granted. See
-/// [`lock_each_with`](crate::lock_each_with()).
+/// Acquires several mutexes with the given options, and yields each as it is granted.
 ///
 /// # Errors
 /// Same as [`lock_each_with`](crate::lock_each_with()).

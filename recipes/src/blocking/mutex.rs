@@ -26,7 +26,7 @@ use crate::path::IntoLockPath;
 pub struct Mutex(crate::Mutex);
 
 impl Mutex {
-    /// Creates the mutex at a path. Nothing is sent.
+    /// Creates the mutex at a path.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].

@@ -1,4 +1,4 @@
-//! [`Iter`]: streams of the async recipes as iterators, and the observers of queues.
+//! Iterators over streams, and the observers of queues.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -47,7 +47,7 @@ impl<S: Stream + Unpin> Iterator for Iter<S> {
 /// Iterator of [`observe`].
 pub type Snapshots = Iter<crate::Snapshots>;
 
-/// Reads the queue of a lock, the holder first, then the waiters in order. See [`queue`](crate::queue()).
+/// Reads the queue of a lock, the holder first, then the waiters in order.
 ///
 /// # Errors
 /// Store errors.
@@ -56,8 +56,7 @@ pub fn queue(client: &Client, path: impl IntoLockPath) -> Result<Vec<QueueEntry>
     wait(crate::queue(client.as_async(), path))
 }
 
-/// Reads the queue of a lock again each time it changes. The iterator blocks until the next change. See
-/// [`observe`](crate::observe()).
+/// Reads the queue of a lock again each time it changes. The iterator blocks until the next change.
 ///
 /// # Errors
 /// [`Error::InvalidPath`] from the call, and store errors from the iterator.
@@ -80,7 +79,7 @@ pub fn observe(client: &Client, path: impl IntoLockPath) -> Result<Snapshots, Er
 /// Iterator of [`observe_locks`].
 pub type LockChanges = Iter<crate::LockChanges>;
 
-/// Lists all locks at and below a prefix. See [`list_locks`](crate::list_locks()).
+/// Lists all locks at and below a prefix.
 ///
 /// # Errors
 /// [`Error::InvalidPath`], and store errors.
@@ -102,7 +101,7 @@ where
     block_on(crate::list_locks(client.as_async(), prefix))
 }
 
-/// Reads the whole queue of a lock of any recipe. See [`lock_queue`](crate::lock_queue()).
+/// Reads the whole queue of a lock of any recipe.
 ///
 /// # Errors
 /// [`Error::InvalidPath`], and store errors.
@@ -126,8 +125,7 @@ pub fn lock_queue_part(
     block_on(part)
 }
 
-/// Reads the locks at and below a prefix again as they change. The iterator blocks until the next change. See
-/// [`observe_locks`](crate::observe_locks()).
+/// Reads the locks at and below a prefix again as they change. The iterator blocks until the next change.
 ///
 /// # Errors
 /// [`Error::InvalidPath`] from the call, and store errors from the iterator.

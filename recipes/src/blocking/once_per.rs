@@ -30,16 +30,16 @@ use crate::token::FencingToken;
 #[derive(Clone, Debug)]
 pub struct OncePer(crate::OncePer);
 
-/// Result of asking to run a job. See [`Attempt`](crate::Attempt).
+/// Result of asking to run a job.
 pub type Attempt = crate::Attempt<Run>;
 
-/// A run of a job. See [`Run`](crate::Run).
+/// A run of a job. Dropping it releases the lock and records nothing.
 #[derive(Debug)]
 #[must_use = "a run that is dropped does not count"]
 pub struct Run(crate::Run);
 
 impl OncePer {
-    /// Creates the job at a path. Nothing is sent.
+    /// Creates the job at a path.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].

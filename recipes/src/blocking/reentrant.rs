@@ -11,7 +11,7 @@ use crate::path::IntoLockPath;
 
 /// A mutex that its owner may enter again while it holds it. See [`ReentrantMutex`](crate::ReentrantMutex).
 ///
-/// The owner is not a thread. All clones of one [`Owner`] are the same owner, on any thread.
+/// The owner is not a thread. Clones of an [`Owner`] are the same owner, on any thread.
 ///
 /// ```
 /// use lockkeeper::blocking::{self, ReentrantMutex};
@@ -27,7 +27,7 @@ use crate::path::IntoLockPath;
 pub struct ReentrantMutex(crate::ReentrantMutex);
 
 impl ReentrantMutex {
-    /// Creates the mutex at a path. Nothing is sent.
+    /// Creates the mutex at a path.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -67,9 +67,9 @@ forward_methods! { Owner {
     /// Enters with the given options.
     fn lock_with(options: LockOptions) -> ReentrantGuard;
 
-    /// Enters if this owner holds the lock or it is free.
+    /// Enters if this owner holds the lock or the lock is free.
     fn try_lock() -> Option<ReentrantGuard>;
 
-    /// Enters if this owner holds the lock or it is free, with the given options.
+    /// Enters if this owner holds the lock or the lock is free, with the given options.
     fn try_lock_with(options: LockOptions) -> Option<ReentrantGuard>;
 }}

@@ -1,4 +1,4 @@
-//! [`Revoker`]: asks a holder to release a lock, or removes it by force.
+//! [`Revoker`]: revokes locks.
 
 use lockkeeper_store::ZnodePath;
 
@@ -25,7 +25,7 @@ use crate::revocation::{FencingEnforced, RevokeTarget};
 pub struct Revoker(crate::Revoker);
 
 impl Revoker {
-    /// Creates a revoker without a name. Nothing is sent.
+    /// Creates a revoker without a name.
     pub fn new(client: &Client) -> Self {
         Self(crate::Revoker::new(client.as_async()))
     }
@@ -38,11 +38,9 @@ impl Revoker {
 }
 
 forward_methods! { Revoker {
-    /// Requests the release of a lock, and returns the znodes of the entries that received the request. See
-    /// [`Revoker::request`](crate::Revoker::request).
+    /// Requests the release of a lock. Returns the znodes of the entries that received the request.
     fn request(target: &RevokeTarget) -> Vec<ZnodePath>;
 
-    /// Removes the entries of a lock, and returns the znodes that were deleted. See
-    /// [`Revoker::force`](crate::Revoker::force).
+    /// Removes the entries of a lock. Returns the deleted znodes. See [`Revoker::force`](crate::Revoker::force).
     fn force(target: &RevokeTarget, promise: FencingEnforced) -> Vec<ZnodePath>;
 }}

@@ -28,7 +28,7 @@ use crate::path::IntoLockPath;
 pub struct RwLock(crate::RwLock);
 
 impl RwLock {
-    /// Creates the lock at a path. Nothing is sent.
+    /// Creates the lock at a path.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].

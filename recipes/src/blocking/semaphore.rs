@@ -27,8 +27,8 @@ use crate::path::IntoLockPath;
 pub struct Semaphore(crate::Semaphore);
 
 impl Semaphore {
-    /// Creates the semaphore at a path, with the number of permits that this program expects it to have. Nothing is
-    /// sent. See [`Semaphore::new`](crate::Semaphore::new).
+    /// Creates the semaphore at a path, with the number of permits that this program expects it to have. See
+    /// [`Semaphore::new`](crate::Semaphore::new).
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -36,7 +36,7 @@ impl Semaphore {
         crate::Semaphore::new(client.as_async(), path, permits).map(Self)
     }
 
-    /// Opens the semaphore at a path with the number of permits stored there. Nothing is sent.
+    /// Opens the semaphore at a path with the number of permits stored there.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].

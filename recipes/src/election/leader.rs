@@ -1,4 +1,4 @@
-//! [`Leader`]: the leader of an election as observers see it, and how we find the leader.
+//! [`Leader`]: the leader as observers see it.
 
 use bytes::Bytes;
 use lockkeeper_store::{Error, Session, SessionId, Stat, Watcher, ZnodePath};
@@ -13,18 +13,16 @@ use crate::token::FencingToken;
 
 /// The leader of an election as observers see it.
 ///
-/// The leader may not know yet that it leads, or that it has lost the leadership. Whether a resource should accept its
-/// writes depends only on the [`epoch`](Self::epoch), which the resource checks.
+/// The leader may not know yet that it leads, or that it has lost the leadership. A resource checks the
+/// [`epoch`](Self::epoch) to reject writes of former leaders.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// The epoch of the leader's term, which is its fencing token. It is greater than the epoch of every earlier
-    /// leader.
+    /// The fencing token of the leader's term, greater than the epoch of every earlier leader.
     pub epoch: FencingToken,
-    /// Data that the leader passed to its campaign, or has set since then. `None` if another library wrote its znode
-    /// (see [`raw`](Self::raw)).
+    /// Data that the leader passed to its campaign or has set since then. `None` if another library wrote the znode.
     pub data: Option<String>,
-    /// All metadata of its entry. `None` if another library wrote the entry.
+    /// The metadata of its znode. `None` if another library wrote the znode.
     pub metadata: Option<LockMetadata>,
     /// The data of its znode, unparsed. Curator's `LeaderLatch` writes the participant's id there.
     pub raw: Bytes,
@@ -50,7 +48,7 @@ impl Leader {
         }
     }
 
-    /// Compares only the leader's own data. A `keep_alive` changes other metadata, and is not a change of the leader.
+    /// Compares only the leader's own data, because a `keep_alive` changes other metadata.
     pub(super) fn has_same_data(&self, other: &Self) -> bool {
         match (&self.data, &other.data) {
             (None, None) => self.raw == other.raw,
@@ -62,9 +60,8 @@ impl Leader {
 impl Election {
     /// Returns the leader, or `None` if there is no candidate.
     ///
-    /// The answer is as stale as the server that gave it, and can be outdated when it arrives. Use
-    /// [`observe`](Self::observe) to follow the election, and let resources check the [`epoch`](Leader::epoch). Cancel
-    /// safe.
+    /// The answer is as stale as the server that gave it. Use [`observe`](Self::observe) to follow the election, and
+    /// let resources check the [`epoch`](Leader::epoch). Cancel safe.
     ///
     /// # Errors
     /// [`LockError::WrongKind`](crate::LockError::WrongKind) if another recipe uses the path, and store errors.
@@ -94,29 +91,26 @@ impl Election {
 }
 
 /// The candidates as last listed. New candidates queue behind them, so the first listed candidate that still exists is
-/// the leader. After a change of leader we need no new list.
+/// the leader, and a change of leader needs no new list.
 #[derive(Default)]
 pub(super) struct Candidates {
-    /// Names in reverse order, so that we can pop the head.
     names: Vec<String>,
     /// Number of candidates in a row that were found missing.
     gone: usize,
 }
 
 pub(super) enum Head {
-    /// The leader, and the watcher of its znode if one was requested.
     Leader(Box<Leader>, Option<Watcher>),
     Vacant,
     /// The candidates or the connection changed, so look again.
     Unknown,
 }
 
-/// We list the candidates again after this many missing candidates in a row. At this point a list costs less than one
-/// read for each further missing candidate.
+/// After so many missing candidates in a row, one new list costs less than a read for each further missing candidate.
 const MAX_GONE: usize = 8;
 
 impl Candidates {
-    /// Reads the first candidate that exists. Each call skips at most one missing candidate.
+    /// Reads the first candidate that exists. Each call skips at most one candidate that has left.
     pub(super) async fn head(
         &mut self,
         session: &Session,
@@ -130,7 +124,6 @@ impl Candidates {
         while let Some(name) = self.names.last() {
             let path = path.join(name)?;
             match read_candidate(session, &path, watch).await {
-                // A persistent znode with the name of a candidate is not a candidate.
                 Ok((_, stat, _)) if !stat.is_ephemeral() => _ = self.names.pop(),
                 Ok((data, stat, watcher)) => {
                     self.gone = 0;
@@ -146,7 +139,7 @@ impl Candidates {
                 Err(error) => return Err(error.into()),
             }
         }
-        // Only a fresh list proves that there is no candidate. An older list lacks the candidates that joined later.
+        // Only a fresh list proves that there is no candidate, because new candidates are missing in an older list.
         Ok(if is_fresh {
             Head::Vacant
         } else {
@@ -154,15 +147,14 @@ impl Candidates {
         })
     }
 
-    /// Lists the candidates, or only the head if the store has an index. Returns false on connection loss.
+    /// Lists the candidates, or only the first entry if the store supports that. Returns false on connection loss.
     async fn fetch(&mut self, session: &Session, path: &ZnodePath) -> Result<bool> {
         for limit in [1, 0] {
             match session.get_queue(path, limit).await {
                 Ok((names, _)) => {
                     let are_all = names.len() != limit;
                     self.set_names(session, path, names).await?;
-                    // The index also contains numbered znodes that are not candidates. If the head is such a znode,
-                    // list all children.
+                    // The first entry may be a numbered znode that is not a candidate. In that case, list all children.
                     if are_all || !self.is_empty() {
                         break;
                     }
@@ -175,7 +167,6 @@ impl Candidates {
         Ok(true)
     }
 
-    /// Replaces the list with the candidates among these children.
     pub(super) async fn set_names(
         &mut self,
         session: &Session,
@@ -193,7 +184,6 @@ impl Candidates {
         self.names.is_empty()
     }
 
-    /// Returns true if every listed candidate has left or is a persistent znode.
     pub(super) async fn is_vacant(&self, session: &Session, path: &ZnodePath) -> Result<bool> {
         let names: Vec<_> = self.names.iter().rev().map(String::as_str).collect();
         Ok(first_ephemeral(session, path, &names).await?.is_none())

@@ -14,10 +14,9 @@ use crate::token::FencingToken;
 
 /// The guard of an election, from the grant until it is resigned, dropped or lost.
 ///
-/// It is a [`Guard`] and has all its methods: [`is_held`](Guard::is_held), [`lost`](Guard::lost),
-/// [`protect`](Guard::protect), [`held_until`](Guard::held_until). Unlike other guards it watches its znode from the
-/// start. So the [`state`](super::Election::state) of its election shows a forced removal even if the caller uses none
-/// of these methods.
+/// It has all methods of a [`Guard`], such as [`is_held`](Guard::is_held) and [`protect`](Guard::protect). Unlike other
+/// guards, it watches its znode from the start, so that the [`state`](super::Election::state) of the election always
+/// shows a forced removal.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -35,8 +34,8 @@ use crate::token::FencingToken;
 /// ```
 #[must_use = "dropping a leadership resigns"]
 pub struct Leadership {
-    /// Declared before `guard`, so that it is dropped before it. The guard's drop sends the delete. From then on the
-    /// next candidate may lead, and this election's state must no longer report us as the leader.
+    /// Declared before `guard`, so that it is dropped first. The guard's drop sends the delete, and the next candidate
+    /// may then lead, so this election's state must no longer report us as the leader.
     slot: LeaderSlot,
     guard: Guard,
 }
@@ -44,8 +43,8 @@ pub struct Leadership {
 impl Leadership {
     pub(super) fn new(guard: Guard, candidacy: Candidacy) -> Self {
         let epoch = guard.fencing_token();
-        // We register as the leader in this closure, which runs before the monitor starts. So the monitor finds the
-        // slot even if the leadership is lost immediately.
+        // The closure registers us as the leader before the monitor starts. So the monitor finds the slot even if the
+        // leadership is lost immediately.
         let mut slot = None;
         let guard =
             guard.monitored(|witness| slot.insert(candidacy.elect(epoch, witness)).on_loss());
@@ -55,8 +54,8 @@ impl Leadership {
         }
     }
 
-    /// Returns the number of this term. It is the [`fencing_token`](Guard::fencing_token), greater than the epoch of
-    /// every earlier leader.
+    /// Returns the [`fencing_token`](Guard::fencing_token) of this term, greater than the epoch of every earlier
+    /// leader.
     pub fn epoch(&self) -> FencingToken {
         self.guard.fencing_token()
     }
@@ -70,12 +69,11 @@ impl Leadership {
         }
     }
 
-    /// Changes the leader's data, and waits until the store has confirmed the change. Observers see the change, but may
-    /// see only the last of several quick changes. Concurrent changes are written in the order of the calls.
+    /// Changes the leader's data, and waits until the store has confirmed the change. Observers may see only the last
+    /// of several quick changes. Concurrent changes are written in the order of the calls.
     ///
-    /// Do not use this method on a path that is shared with Curator. A Curator `LeaderLatch` behind this leader watches
-    /// the data of the leader's znode. When the data changes, the latch ignores the event and does not watch again, so
-    /// it misses the end of this leadership.
+    /// Do not use this method on a path that is shared with Curator. A `LeaderLatch` behind this leader watches the
+    /// leader's data only once, so after a change it misses the end of this leadership.
     ///
     /// Not cancel safe: if the call is dropped midway, the change may or may not be written. You can repeat the call.
     ///
@@ -89,41 +87,39 @@ impl Leadership {
             .await
     }
 
-    /// Resigns, and waits until the store has confirmed the resignation. The next candidate then leads. Same as
-    /// [`release`](Self::release).
+    /// Resigns, and waits until the store has confirmed the resignation. The next candidate then leads.
     ///
     /// The call itself sends the resignation, so dropping the future does not stop it.
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) if the leadership had been lost before. Another leader may have
-    /// worked at the same time.
+    /// [`LockError::Lost`](crate::LockError::Lost) if the leadership had been lost before.
     pub fn resign(self) -> impl Future<Output = Result<()>> + Send + 'static {
         self.release()
     }
 
-    /// Resigns, like [`resign`](Self::resign). This is the name that all guards share.
+    /// Resigns, like [`resign`](Self::resign).
     ///
     /// # Errors
     /// Same as [`resign`](Self::resign).
     pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
         let Self { slot, guard } = self;
-        // Drop the slot before `release` sends the delete. See the field `slot`.
+        // Drop the slot before the release sends the delete, as explained at the field `slot`.
         drop(slot);
         guard.release()
     }
 
-    /// Resigns a shared leadership. The other owners see it as lost. A second call has no effect.
+    /// Resigns a shared leadership. A second call has no effect.
     pub(super) fn resign_shared(
         &self,
     ) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
         let resigned = self.guard.release_in_place();
-        // Wake the states after the loss has been noted, because a state that is woken reads the role immediately.
+        // Wake waiting `ElectionState`s only after the guard counts as lost, because they read the role immediately.
         self.slot.notify();
         resigned
     }
 
-    /// Converts this into a plain guard. From then on the [`state`](super::Election::state) of the election does not
-    /// report this leadership. Sends nothing.
+    /// Converts this into a plain guard. From then on, the election's [`state`](super::Election::state) does not report
+    /// this leadership. Sends nothing.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

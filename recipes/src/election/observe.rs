@@ -1,7 +1,7 @@
 //! [`LeaderChanges`]: a stream of the leaders of an election.
 //!
-//! One watch is armed at a time. It is on the leader's znode or, if there are no candidates, on the list of candidates.
-//! The read whose result we report also arms the watch, so no change between them is missed.
+//! One watch is armed at a time, on the leader's znode or, without a candidate, on the list of candidates. The read
+//! whose result we report also arms the watch, so the stream misses no later change.
 
 use lockkeeper_store::{Error, Session, Watcher, ZnodePath};
 
@@ -33,7 +33,7 @@ impl LeaderChange {
         }
     }
 
-    /// Converts this into the new leader, or `None` if there is no leader.
+    /// Converts this into the leader after the change, or `None` if there is no candidate.
     pub fn into_leader(self) -> Option<Leader> {
         match self {
             Self::Elected(leader) | Self::DataChanged(leader) => Some(leader),
@@ -41,7 +41,6 @@ impl LeaderChange {
         }
     }
 
-    /// Returns the change between two reads of the leader, if any.
     fn between(last: Option<&Option<Leader>>, now: &Option<Leader>) -> Option<Self> {
         match (last, now) {
             (Some(None), None) => None,
@@ -55,14 +54,11 @@ impl LeaderChange {
 }
 
 impl Election {
-    /// Yields the current leader immediately, and then each change: a new leader, no leader, or new data of the same
-    /// leader.
+    /// Yields the current leader immediately, and then each change of the leader or its data.
     ///
-    /// Quick changes may be merged, so a short term can be skipped, but the latest change is never missed. The leader
-    /// is read again after every reconnection, and in a new session after an expiry. If the store cannot be reached,
-    /// the read is retried after pauses that grow from 0.1 s to 30 s.
-    ///
-    /// While there is a leader, only its znode is watched, so other candidates that join or leave cost nothing.
+    /// Quick changes may be merged, so the stream may skip a short term, but never the latest change. It reads the
+    /// leader again after every reconnection, and in a new session after an expiry. It retries failed reads after
+    /// pauses that grow from 0.1 s to 30 s.
     ///
     /// # Errors
     /// As the last item of the stream: [`SessionClosed`](Error::SessionClosed) if the client is closed,
@@ -131,7 +127,7 @@ impl<'a> LeaderWatch<'a> {
                     return Ok(leader);
                 }
                 Err(error) => {
-                    // The next reply may be from another server, which may have another view of the candidates.
+                    // The next reply may be from another server, which may list other candidates.
                     self.candidates.clear();
                     self.backoff.failed_with(error).await?;
                 }
@@ -143,8 +139,8 @@ impl<'a> LeaderWatch<'a> {
         let session = self.election.client().session().await?;
         let path = self.election.path();
         loop {
-            // Read the number of the connection before the leader. If the client reconnects afterwards, the watch may
-            // be lost, and the wait must end.
+            // Read the connection number before the leader. If the client reconnects after that, the watch may be lost,
+            // so the wait must end.
             let connection = session.status().connection();
             let (leader, watcher) = match self.candidates.head(&session, path, true).await? {
                 Head::Leader(leader, Some(watcher)) => (Some(*leader), watcher),
@@ -159,7 +155,6 @@ impl<'a> LeaderWatch<'a> {
         }
     }
 
-    /// Watches for the first candidate. Returns `None` if there already is one.
     async fn watch_vacant(
         &mut self,
         session: &Session,
@@ -170,7 +165,7 @@ impl<'a> LeaderWatch<'a> {
             Err(Error::ConnectionLoss) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        // A candidate may have joined since the previous list, so we check the list that was read with the watch.
+        // A candidate may have joined before the watch was armed. The list that was read with the watch shows it.
         self.candidates.set_names(session, path, names).await?;
         let is_vacant = self.candidates.is_vacant(session, path).await?;
         Ok(is_vacant.then_some(watcher))

@@ -1,6 +1,6 @@
 //! [`ElectionState`]: the role of this election object.
 //!
-//! The role is computed whenever it is read, from the leases of the leaderships. So it never depends on a message that
+//! The role is computed from the leases of the leaderships whenever it is read, so it never depends on a message that
 //! may arrive late (invariant 6). Messages only wake waiting tasks.
 
 use std::collections::BTreeMap;
@@ -45,21 +45,19 @@ impl fmt::Display for Role {
     }
 }
 
-/// Campaigns and leaderships of one election object, shared by its clones and its states.
 #[derive(Default)]
 pub(super) struct RoleState(WatchSender<Participation>);
 
 #[derive(Default)]
 struct Participation {
     campaigns: usize,
-    /// Leaderships that have not been dropped, by id. Some of them may have been lost.
+    /// Leaderships by id, until they are dropped. Some of them may be lost.
     leaderships: BTreeMap<u64, (FencingToken, GuardView)>,
     next_id: u64,
 }
 
 impl Participation {
     fn role(&self) -> Role {
-        // A lost leadership stays in the table until its guard is dropped.
         let held = self
             .leaderships
             .values()
@@ -73,7 +71,6 @@ impl Participation {
 }
 
 impl RoleState {
-    /// Starts a campaign, which ends when the candidacy is dropped or elected.
     pub(super) fn candidacy(self: &Arc<Self>) -> Candidacy {
         self.0.modify(|participation| participation.campaigns += 1);
         Candidacy {
@@ -82,7 +79,7 @@ impl RoleState {
     }
 
     pub(super) fn state(&self) -> ElectionState {
-        // Subscribe before the role is read, so that `changed` sees a change between these two steps.
+        // Subscribe before reading the role, so that `changed` sees any later change.
         let receiver = self.0.subscribe();
         ElectionState {
             seen: receiver.read(Participation::role),
@@ -97,7 +94,7 @@ pub(super) struct Candidacy {
 }
 
 impl Candidacy {
-    /// Turns the candidate into the leader in one modification, so that no state sees it as a bystander in between.
+    /// Turns the candidate into the leader in one modification, so that no reader sees a bystander in between.
     pub(super) fn elect(mut self, epoch: FencingToken, witness: GuardView) -> LeaderSlot {
         let role_state = self.role_state.take().expect("only the end takes it");
         let id = role_state.0.modify(|participation| {
@@ -128,8 +125,8 @@ pub(super) struct LeaderSlot {
 }
 
 impl LeaderSlot {
-    /// Returns a function that wakes the states when the leadership is lost. The function does not keep the channel
-    /// open, because the guard that calls it may outlive the leadership
+    /// Returns a function that wakes waiting [`ElectionState`]s when the leadership is lost. It does not keep the
+    /// channel open, because the guard that calls it may outlive the leadership
     /// ([`into_guard`](super::Leadership::into_guard)).
     pub(super) fn on_loss(&self) -> OnLoss {
         let states = self.role_state.0.notifier();
@@ -147,17 +144,12 @@ impl Drop for LeaderSlot {
             .role_state
             .0
             .modify(|participation| participation.leaderships.remove(&self.id));
-        // Drop the removed leadership outside the channel's lock, because its view may be the last owner of a session's
-        // status.
+        // Drop the removed leadership outside the channel's lock, because this may drop a session's status.
         drop(removed);
     }
 }
 
-/// The role of one election object and its clones. You can read the role at any time, or wait until it changes, as with
-/// a watch channel.
-///
-/// We offer no callback, because the role that a callback receives may be outdated when the callback runs.
-/// [`current`](Self::current) checks that the leadership is still held.
+/// The role of one election object and its clones, to read at any time or to wait for, as with a watch channel.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -181,16 +173,15 @@ pub struct ElectionState {
 }
 
 impl ElectionState {
-    /// Returns the current role. It is [`Leader`](Role::Leader) only while the leadership is held (see
-    /// [`Guard::held_until`](crate::Guard::held_until)). If successive campaigns of this object left several
-    /// leaderships, the epoch is from the newest one. Never waits, and sends nothing.
+    /// Returns the current role, which is [`Leader`](Role::Leader) only while the leadership is held (see
+    /// [`Guard::held_until`](crate::Guard::held_until)). Never waits, and sends nothing.
     pub fn current(&self) -> Role {
         self.receiver.read(Participation::role)
     }
 
-    /// Waits until the role differs from the role that this handle saw last, or from the role at its creation. Quick
-    /// changes may be merged. Returns `None` if the role can no longer change, because the election, all its clones,
-    /// campaigns and leaderships have been dropped.
+    /// Waits until the role differs from the role that this handle saw last. Quick changes may be merged. Returns
+    /// `None` if the role can no longer change, because the election, all its clones, campaigns and leaderships have
+    /// been dropped.
     ///
     /// Cancel safe: if a call is dropped, the next call returns the change.
     pub async fn changed(&mut self) -> Option<Role> {

@@ -1,7 +1,6 @@
 //! [`Election::run`]: the loop of a service that leads whenever it can.
 //!
-//! The async and the blocking loop share [`Campaigns`] and [`Term`]. A loss of the leadership is not a failure, so the
-//! next campaign follows it immediately. We only pause after a failed campaign.
+//! The async and the blocking loop share [`Campaigns`] and [`Term`].
 
 use std::borrow::Borrow;
 use std::future::Future;
@@ -16,25 +15,23 @@ use crate::error::{LockError, Result};
 use crate::options::LockOptions;
 
 impl Election {
-    /// Leads whenever it can until the work is done. Campaigns, runs the future returned by `work` under
-    /// [`protect`](crate::Guard::protect), and campaigns again if the leadership is lost, in a new session if
-    /// necessary. When a future completes, resigns, waits until the store has confirmed that, and returns the future's
-    /// output.
+    /// Leads whenever it can until the work is done. `run` campaigns, and runs the future returned by `work` under
+    /// [`protect`](crate::Guard::protect). If the leadership is lost, `run` campaigns again, in a new session if
+    /// necessary. When a future completes, `run` resigns, waits for the confirmation, and returns the future's output.
     ///
-    /// Fair: each campaign joins the end of the queue. A loss drops the future, and the next campaign follows
-    /// immediately. Tasks that the future spawned and requests that it sent continue, and only a resource that checks
-    /// the [`epoch`](Leadership::epoch) rejects their writes. An output only counts if the leadership is still held
-    /// when the future completes. If the future's requests fail because of a loss, its output is dropped and `work` is
-    /// called again. Failed campaigns are retried after pauses that grow from 0.1 s to 30 s. Each pause is shortened by
-    /// a varying amount of up to a half.
+    /// Fair: each campaign joins the end of the queue. A loss drops the future. Tasks that the future spawned and
+    /// requests that it sent continue, and only a resource that checks the [`epoch`](Leadership::epoch) rejects their
+    /// writes. An output only counts if the leadership is still held when the future completes. Otherwise `run` drops
+    /// the output and calls `work` again in the next term. Failed campaigns are retried after pauses that grow from 0.1
+    /// s to 30 s.
     ///
-    /// When `run` returns or starts the next campaign, all shares of the leadership are lost.
+    /// All clones of the `Arc<Leadership>` count as lost when `run` returns or starts the next campaign.
     ///
     /// # Cancel safety and shutdown
     ///
     /// If `run` is dropped, it leaves the queue, or resigns like a dropped guard. If you need a confirmed resignation
-    /// at shutdown, let the work complete. While `run` waits as a candidate, no work runs that could complete. So also
-    /// await the shutdown signal next to `run`, and then call [`Client::close`](crate::Client::close):
+    /// at shutdown, let the work complete. A candidate runs no work that could complete, so also await the shutdown
+    /// signal next to `run`, and then call [`Client::close`](crate::Client::close):
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -71,8 +68,8 @@ impl Election {
     /// Cancel safe, like [`run`](Self::run).
     ///
     /// # Errors
-    /// The errors of [`run`](Self::run). Also [`LockError::Timeout`] and [`LockError::QueueFull`] if the options set
-    /// these limits. These two errors are not retried.
+    /// The errors of [`run`](Self::run). Also [`LockError::Timeout`] and [`LockError::QueueFull`], which are not
+    /// retried.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -100,8 +97,7 @@ impl Election {
     {
         let mut campaigns = Campaigns::new(self, data, options);
         loop {
-            // The term is dropped at the end of each round, so that a share that the work has kept cannot delay the
-            // next campaign.
+            // Dropping the term at the end of each round resigns.
             let term = Term::new(campaigns.win().await?);
             let done = term.leadership().protect(work(term.share())).await;
             if let Ok(output) = done
@@ -134,7 +130,6 @@ impl<'a> Campaigns<'a> {
         }
     }
 
-    /// Campaigns until it leads, or until an error that a retry cannot fix.
     pub(crate) async fn win(&mut self) -> Result<Leadership> {
         loop {
             let (data, options) = (self.data.as_str(), self.options.clone());
@@ -165,17 +160,13 @@ impl<G: Borrow<Leadership>> Term<G> {
         (*self.0).borrow()
     }
 
-    /// Resigns after the work. Returns true if the leadership was still held, which means that the work's output
-    /// counts.
+    /// Resigns after the work. Returns true if the leadership was still held, so that the output counts.
     pub(crate) async fn finish(self) -> bool {
         let leadership = self.leadership();
-        // Check this before we resign. If the leadership was lost, the work may have returned only because its requests
-        // failed.
         if !leadership.is_held() {
             return false;
         }
         if let Err(error) = leadership.resign_shared().await {
-            // The output still counts because the leadership was held when the work returned.
             tracing::debug!(path = %leadership.path(), %error, "a leadership ended before it was resigned");
         }
         true
@@ -185,8 +176,8 @@ impl<G: Borrow<Leadership>> Term<G> {
 impl<G: Borrow<Leadership>> Drop for Term<G> {
     fn drop(&mut self) {
         let leadership = self.leadership();
-        // Resign explicitly, because a share that the work has kept would keep the guard alive. As when a guard is
-        // dropped, flush the resignation before we return.
+        // Resign explicitly, because a share that the work has kept would keep the guard alive. Flush before we return,
+        // like the drop of a guard.
         drop(leadership.resign_shared());
         leadership.session().flush();
     }
@@ -220,12 +211,11 @@ impl Backoff {
             return Err(error);
         }
         let clock = self.client.clock().clone();
-        // If the attempt failed after a long wait in the queue, start a new series of pauses.
+        // After a long wait in the queue, start a new series of pauses.
         if clock.now().since(self.began) > Self::MAX_PAUSE {
             self.failures = 0;
         }
-        // If a session ends for the first time, retry without a pause. If the next session ends too, pause to avoid a
-        // busy loop.
+        // Retry without a pause if a session has ended, but pause if the next session ends too, to avoid a busy loop.
         let at_once = self.failures == 0 && error.is_session_end();
         if !at_once {
             let pause = Self::pause(self.failures, clock.now());
@@ -237,7 +227,6 @@ impl Backoff {
         Ok(())
     }
 
-    /// Returns true if the client was closed, so that it opens no new session.
     async fn is_closed(&self, error: &LockError) -> bool {
         let closed = |error: &Error| matches!(error, Error::SessionClosed { .. });
         matches!(error, LockError::Store(error) if closed(error))
@@ -248,8 +237,8 @@ impl Backoff {
                 .is_err_and(|error| closed(&error))
     }
 
-    /// Returns the pause before the next attempt. It doubles with each failure up to the maximum, and is then shortened
-    /// by up to a half. The shortening is derived from the time, so that a simulated run can be replayed from its seed.
+    /// Returns the pause before the next attempt. The pause doubles with each failure up to the maximum, and is then
+    /// shortened by up to a half. The current time decides by how much, so that a simulated run can be replayed.
     fn pause(failures: u32, now: BootInstant) -> Duration {
         let grown = Self::INITIAL_PAUSE.saturating_mul(2_u32.saturating_pow(failures));
         let full = grown.min(Self::MAX_PAUSE);

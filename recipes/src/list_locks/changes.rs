@@ -1,7 +1,7 @@
 //! [`Changes`]: the locks below a prefix that have to be read again.
 //!
-//! One persistent recursive watch reports every entry that joins, leaves or writes its data. So an idle lock needs no
-//! watch and no requests. If the server has no such watches (ZooKeeper before 3.6), we read all locks periodically.
+//! One persistent recursive watch reports every entry that joins, leaves or writes its data, so an idle lock costs no
+//! requests. If the server has no such watches (ZooKeeper before 3.6), we read all locks periodically.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -17,38 +17,32 @@ use super::{LockPrefix, Root};
 use crate::retry::retry;
 use crate::select::{Either, select};
 
-/// Minimum time between two reads of a busy lock.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Interval for draining events while other work runs. If we woke for each event instead, we would slow down every
-/// client.
+/// Interval for draining events while other work runs. Waking for each event would slow down every client.
 const GATHER: Duration = Duration::from_millis(10);
 
-/// Interval for reading all locks on a server without persistent watches.
 const POLL: Duration = Duration::from_secs(10);
 
-/// The pause between two reads of all locks is at least the duration of a read times this factor.
+/// The pause between two reads of all locks is at least this many times the duration of a read.
 const POLL_FACTOR: u32 = 20;
 
-/// Maximum number of changed locks that we remember. If more locks have changed, we read all locks.
+/// Maximum number of changed locks to remember. Beyond it, we read all locks.
 const MAX_CHANGED: usize = 65_536;
 
-/// The locks below a prefix that may have changed since we last read them.
 pub(crate) struct Changes<'a> {
     session: &'a Session,
     prefix: &'a LockPrefix,
-    /// `None` if the server does not support persistent recursive watches.
     watcher: Option<PersistentWatcher>,
     changed: Option<BTreeSet<Root>>,
-    /// Start of the last read of all locks, and the duration of this read once it is known.
+    /// Start of the last read of all locks, and its duration once known.
     read_all: (BootInstant, Option<Duration>),
 }
 
 impl<'a> Changes<'a> {
-    /// Starts to watch. At first, all locks count as changed.
     pub(crate) async fn watch(session: &'a Session, prefix: &'a LockPrefix) -> Result<Self, Error> {
         let mode = WatchMode::PersistentRecursive;
-        // Arm the watch before the first read, so that no later change is missed.
+        // Arm the watch before the first read, so that no later change is missed. At first, all locks count as changed.
         let watcher = match retry(|| session.add_watch(prefix.top(), mode)).await {
             Ok(watcher) => Some(watcher),
             Err(Error::Unimplemented { .. }) => {
@@ -66,7 +60,7 @@ impl<'a> Changes<'a> {
         })
     }
 
-    /// Returns the places to read again, or `None` for the whole prefix. Then forgets them.
+    /// Takes the locks to read again, or `None` for the whole prefix.
     pub(crate) fn take(&mut self) -> Option<BTreeSet<Root>> {
         if self.changed.is_none() {
             self.read_all = (self.session.clock().now(), None);
@@ -107,7 +101,7 @@ impl<'a> Changes<'a> {
         self.during(clock.sleep(PAUSE)).await
     }
 
-    /// Runs `work`, and collects changes in the meantime, because unread events are lost once there are too many.
+    /// Runs `work` and collects changes at the same time, because the store drops events once too many are unread.
     pub(crate) async fn during<F: Future>(&mut self, work: F) -> Result<F::Output, Error> {
         let clock = self.session.clock();
         let gather = async {
@@ -124,7 +118,6 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// Collects the events that have arrived, without waiting for the next event.
     fn take_in(&mut self) -> Result<(), Error> {
         let mut context = Context::from_waker(Waker::noop());
         while let Poll::Ready(taken) = pin!(self.next()).poll(&mut context) {
@@ -144,7 +137,7 @@ impl<'a> Changes<'a> {
                 }
                 Ok(())
             }
-            // Events were lost, because of a reconnection or because there were too many.
+            // A reconnection or a full buffer has dropped events.
             Some(Err(Error::ConnectionLoss | Error::LimitReached { .. })) => {
                 self.changed = None;
                 Ok(())

@@ -14,20 +14,20 @@ use crate::token::FencingToken;
 #[non_exhaustive]
 pub struct LockChange {
     /// The locks whose holders, waiters or holders' data have changed, ordered by path. The first item contains all
-    /// locks with contenders.
+    /// locks.
     pub changed: Vec<LockInfo>,
     /// The locks that no longer have a contender.
     pub freed: Vec<ZnodePath>,
-    /// Znodes that could not be read for this item, with the errors.
+    /// Znodes that could not be read, with the errors.
     pub unreadable: Vec<(ZnodePath, Error)>,
 }
 
-/// Reads the locks at and below a prefix again as they change. See [`list_locks`](crate::list_locks()).
+/// Reads the locks at and below a prefix again as they change.
 ///
-/// The first item is returned immediately and contains all locks. After that, one persistent recursive watch shows
-/// which locks have changed. They are read again at most ten times a second, so idle locks cost nothing. ZooKeeper
-/// before 3.6 has no such watches, so there all locks are read every 10 s, or less often if a read takes long. Quick
-/// changes may be merged, but the latest change is never missed, even after reconnections and expired sessions.
+/// The first item contains all locks. After that, one persistent recursive watch shows which locks have changed, and
+/// only these are read again, at most ten times a second. ZooKeeper before 3.6 has no such watches, so there all locks
+/// are read every 10 s, or less often if a read takes long. Quick changes may be merged, but the latest change is never
+/// missed.
 ///
 /// # Errors
 /// [`Error::InvalidPath`] from the call. As the last item of the stream: [`Error::SessionClosed`] if the client is
@@ -76,7 +76,6 @@ where
                 },
                 Err(error) => error,
             };
-            // The next read waits for a new connection or session.
             if !matches!(failed, Error::ConnectionLoss | Error::SessionExpired { .. }) {
                 yield Err(failed);
                 return;
@@ -86,12 +85,12 @@ where
     Ok(LockChanges(changes))
 }
 
-/// The fields of a lock that we compare to detect changes. They do not include the data, which can be large.
+/// The fields of a lock that show a change, without the data, which can be large.
 #[derive(PartialEq)]
 struct Seen {
     kind: LockKind,
     waiters: usize,
-    /// For each holder, its token and the version of its data. The token identifies the entry.
+    /// For each holder, the token (which identifies the entry) and the version of its data.
     holders: Box<[(FencingToken, i32)]>,
 }
 

@@ -24,13 +24,12 @@ use crate::path::LockPath;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockPrefix {
     top: ZnodePath,
-    /// The keys start with this text. `None` for all locks at and below `top`.
     keys: Option<String>,
 }
 
 impl LockPrefix {
-    /// Returns the set of all locks below `parent` whose [`key`](LockPath::key) starts with this text, together with
-    /// all locks below these locks. The set does not include `parent`.
+    /// Returns the set of all locks below `parent` whose [`key`](LockPath::key) starts with this text, with all locks
+    /// below them. The set does not include `parent`.
     pub fn keys(parent: LockPath, text: impl Into<String>) -> Self {
         Self {
             top: parent.as_znode().clone(),
@@ -55,7 +54,6 @@ impl LockPrefix {
             .is_some_and(|text| text.starts_with(keys))
     }
 
-    /// Returns true if all locks of `other` are in this set.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         self == other || self.keys.is_none() && self.contains(&other.top)
     }
@@ -65,7 +63,6 @@ impl LockPrefix {
     }
 }
 
-/// Returns the part of a path below `top`, which is empty for `top` itself and `None` for a path elsewhere.
 fn below<'a>(top: &ZnodePath, path: &'a ZnodePath) -> Option<&'a str> {
     if top.is_root() {
         return path.as_str().strip_prefix('/');

@@ -1,9 +1,8 @@
 //! [`Walk`]: reads the locks of a tree in few requests.
 //!
-//! Reads are batched into multiReads, and several are in flight. We first read the entries that should hold the lock,
-//! judging by the names in the queue. When all of them have been read, the lock is complete. If one of them has left,
-//! we read the next entries of the same list. New entries join at the end, so the first remaining entry of an old list
-//! is still the head of the queue.
+//! Reads are batched into multiReads, and several batches are in flight. First we read the entries that should hold the
+//! lock, judged by their names. If one of them has left, we read the next entries of the same list. New entries join at
+//! the end, so the first remaining entry of an old list is still the head of the queue.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;
@@ -18,16 +17,16 @@ use crate::queue::{contenders, count_holders};
 /// Maximum number of reads per request. A server needs about a third of a millisecond for them.
 const MAX_READS: usize = 512;
 
-/// Number of reads in the first requests, while we do not know the size of the answers.
+/// Number of reads in a request while we do not know the size of the answers.
 const FIRST_READS: usize = 64;
 
-/// If an answer exceeds this size, the next requests contain fewer reads.
+/// Answers above this size make the next requests smaller.
 const LARGE_ANSWER_BYTES: usize = 512 << 10;
 
 const WINDOW: usize = 4;
 
-/// Maximum number of times that we list a queue whose entries all leave before they are read. After that we leave out
-/// the lock.
+/// If all entries of a queue leave before we read them, we list the queue again, up to this many times in total. After
+/// that, we leave out the lock.
 const MAX_LISTS: usize = 4;
 
 pub(super) const LOCKS: &str = "locks";
@@ -44,7 +43,7 @@ pub(crate) struct Root {
 enum Depth {
     Tree,
     Lock,
-    /// The semaphore at this path or, if there is no semaphore, the lock at its child `locks`.
+    /// The semaphore at this path or, without a semaphore, the lock at its child `locks`.
     SemaphoreOrLocks,
 }
 
@@ -54,7 +53,6 @@ impl Root {
         Self { path, depth }
     }
 
-    /// Returns the lock whose queue contains this entry, or `None` if the path is not the path of an entry.
     pub(crate) fn of_entry(
         session: &Session,
         prefix: &LockPrefix,
@@ -71,7 +69,7 @@ impl Root {
         })
     }
 
-    /// Returns the lock at a path. If the path is the queue of a semaphore's waiters, returns the semaphore.
+    /// Returns the lock at a path, or the semaphore if the path is the queue of its waiters.
     pub(crate) fn containing(prefix: &LockPrefix, lock: ZnodePath) -> Self {
         let semaphore = lock
             .parent()
@@ -90,7 +88,6 @@ impl Root {
         Self { path, depth }
     }
 
-    /// Returns the paths where we may find a lock, or none for a tree.
     pub(crate) fn locks(&self) -> impl Iterator<Item = ZnodePath> + use<> {
         let (own, child) = match self.depth {
             Depth::Tree => (None, None),
@@ -108,7 +105,7 @@ fn is_below(prefix: &LockPrefix, path: &ZnodePath) -> bool {
 pub(crate) struct Walk<'a> {
     session: &'a Session,
     prefix: &'a LockPrefix,
-    /// Reads to send. This is a stack, so that we complete a lock before we list others.
+    /// Stack of reads to send. A stack completes a lock before we list others.
     todo: Vec<Read>,
     under_way: VecDeque<(Vec<Read>, Call<Vec<ReadReply>>)>,
     batch: usize,
@@ -140,7 +137,6 @@ enum Purpose {
 
 #[derive(Clone, Copy, PartialEq)]
 enum Part {
-    /// The queue that contains the holders.
     Holders,
     Waiters,
 }
@@ -150,14 +146,11 @@ struct Lock {
     queue: ZnodePath,
     kind: LockKind,
     entries: Vec<Entry>,
-    /// Number of waiters in a separate queue.
     waiters: usize,
     unanswered: usize,
-    /// Number of times that we have read entries of the current list. Each time we read more entries.
     rounds: u32,
     lists: usize,
-    /// True if the store refused to read one of the lock's entries. We then leave out the lock, because the refused
-    /// entry may be the holder, and the entries behind it may only be waiters.
+    /// True if the store refused to read one of the entries. That entry may be the holder, so we leave out the lock.
     is_unreadable: bool,
 }
 
@@ -169,7 +162,7 @@ struct Entry {
 enum EntryState {
     Unread,
     Read(Box<QueueEntry>),
-    /// The entry has left, or the znode is persistent and was never a contender.
+    /// The entry has left, or is a persistent znode and not a contender.
     Gone,
 }
 
@@ -196,7 +189,6 @@ impl<'a> Walk<'a> {
         self.unreadable
     }
 
-    /// Returns the next lock with contenders, in no particular order.
     pub(crate) async fn next(&mut self) -> Result<Option<LockInfo>, Error> {
         loop {
             if let Some(lock) = self.complete.pop() {
@@ -208,9 +200,8 @@ impl<'a> Walk<'a> {
             };
             match call.await {
                 Ok(replies) => self.take_all(reads, replies)?,
-                // Either the request or its answer was too large for a served store, or the connection broke, perhaps
-                // because of the answer. Retry with smaller requests. After a broken connection, the requests wait for
-                // the next connection or fail when the session ends.
+                // The request or its answer was too large, or the connection broke, perhaps because of the size. Retry
+                // with smaller requests.
                 Err(
                     error @ (Error::LimitReached { .. }
                     | Error::TooLarge { .. }
@@ -264,7 +255,6 @@ impl<'a> Walk<'a> {
     fn take(&mut self, read: Read, reply: ReadReply) -> Result<(), Error> {
         let Read { path, purpose } = read;
         let reply = match reply {
-            // The znode was deleted after its name was read.
             ReadReply::Failed(Error::NoNode { .. }) => None,
             ReadReply::Failed(error) => {
                 self.unreadable.push((path, error));
@@ -304,7 +294,6 @@ impl<'a> Walk<'a> {
         self.todo.push(Read { path, purpose });
     }
 
-    /// Decides from the names of its children whether a znode is a lock, and what to read next.
     fn looked(&mut self, path: &ZnodePath, names: &[String], depth: Depth) -> Result<(), Error> {
         let has = |part| has(names, part);
         let is_semaphore = is_semaphore(path, names);
@@ -333,7 +322,6 @@ impl<'a> Walk<'a> {
         self.descend(path, names, parts, depth)
     }
 
-    /// Looks for locks among the children that are neither entries nor parts of a semaphore.
     fn descend(
         &mut self,
         path: &ZnodePath,
@@ -431,7 +419,7 @@ impl<'a> Walk<'a> {
                 let entry = QueueEntry::read(path, data, &stat, granted_at_ms);
                 EntryState::Read(Box::new(entry))
             }
-            // A persistent znode is never a contender, but may be a lock itself.
+            // A persistent znode is no contender, but may itself be a lock.
             Some(ReadReply::Entry { stat, .. }) => {
                 if depth == Depth::Tree && stat.num_children > 0 && self.prefix.contains(&path) {
                     self.look(path, depth);
@@ -446,7 +434,6 @@ impl<'a> Walk<'a> {
         self.proceed(number, depth)
     }
 
-    /// Once all reads of a lock are answered, completes the lock or reads more entries.
     fn proceed(&mut self, number: usize, depth: Depth) -> Result<(), Error> {
         let lock = self.expect(number);
         if lock.unanswered > 0 {
@@ -479,7 +466,6 @@ impl<'a> Walk<'a> {
         let all_left = lock.entries.is_empty();
         if had_entries && all_left && lock.lists < MAX_LISTS {
             let queue = lock.queue.clone();
-            // The first list has already shown the nested locks.
             self.list(number, Part::Holders, queue, Depth::Lock);
             return Ok(());
         }
@@ -514,8 +500,7 @@ impl<'a> Walk<'a> {
 }
 
 impl Lock {
-    /// Drops the entries that have left. Returns the indices of the entries that we must read before we know the
-    /// holders.
+    /// Returns the indices of the entries that must be read before we know the holders.
     fn missing(&mut self) -> Vec<usize> {
         self.entries
             .retain(|entry| !matches!(entry.state, EntryState::Gone));
@@ -523,7 +508,6 @@ impl Lock {
         let count = self.count_holders();
         if self.rounds == 0 {
             self.rounds = 1;
-            // An entry without a unique id could be a persistent znode with a contender's name.
             let is_doubtful =
                 |index: &usize| *index < count || !has_unique_id(&self.entries[*index].name);
             return (0..self.entries.len()).filter(is_doubtful).collect();
@@ -531,7 +515,7 @@ impl Lock {
         if (0..count).all(|index| !is_unread(&index)) {
             return Vec::new();
         }
-        // Read more entries each time, because the queue of a busy lock advances while we read it.
+        // Read more entries each time, because the queue of a busy lock advances in the meantime.
         let ahead = 4usize.saturating_pow(self.rounds).max(count);
         self.rounds += 1;
         let ahead = ahead.min(self.entries.len());
@@ -543,8 +527,7 @@ impl Lock {
     }
 }
 
-/// Returns true if the children are the parts of a semaphore. A single child `locks` is not enough, because it may be a
-/// folder of locks. The root is never a lock.
+/// Returns true if the children are the parts of a semaphore. A single child `locks` may be a folder of locks.
 pub(super) fn is_semaphore(path: &ZnodePath, names: &[String]) -> bool {
     !path.is_root() && (has(names, LEASES) || has(names, LOCKS) && has(names, PERMITS))
 }

@@ -17,23 +17,21 @@ use crate::path::IntoLockPath;
 
 /// Acquires several mutexes. Waits until all are granted, and holds all or none.
 ///
-/// All queues are joined in one atomic step. Callers **that hold nothing else while they wait** therefore never
-/// deadlock, whatever the order of the names, and each lock is still granted in the order of arrival. The locks are the
-/// same as [`Mutex`](crate::Mutex) at these paths.
+/// One atomic step joins all queues. Callers **that hold nothing else while they wait** therefore never deadlock,
+/// whatever the order of the names, and each lock is still granted in the order of arrival.
 ///
-/// The library cannot check this condition. Callers that hold one lock and then wait for another lock have no common
-/// order and can deadlock:
+/// Callers that hold one lock and then wait for another have no common order and can deadlock. The library cannot
+/// detect this:
 ///
 /// ```text
 /// task 1: let _a = lock_all(&client, ["/a"]).await?;  lock_all(&client, ["/b"]).await?;
 /// task 2: let _b = lock_all(&client, ["/b"]).await?;  lock_all(&client, ["/a"]).await?;   // both wait for ever
 /// ```
 ///
-/// Name all locks in one call, or release the locks that you hold before you call this function. If you can do neither,
-/// use [`try_lock_many`](crate::try_lock_many) or a timeout for the later locks.
+/// Name all locks in one call, or release your locks before the call. If you can do neither, use
+/// [`try_lock_many`](crate::try_lock_many) or a timeout for the later locks.
 ///
-/// If all locks are free, the call costs two round trips on ZooKeeper, whatever their number. Cancel safe: a dropped
-/// wait leaves all queues.
+/// Free locks cost two round trips on ZooKeeper, whatever their number. Cancel safe: a dropped wait leaves all queues.
 ///
 /// # Errors
 /// [`LockError::EmptyKeys`], [`LockError::DuplicateKey`] or [`LockError::BatchTooLarge`] before anything is sent, and
@@ -73,7 +71,8 @@ pub async fn lock_all_timeout(
 
 /// Acquires several mutexes with the given options.
 ///
-/// The timeout covers the whole call. A queue limit applies to each queue. Events report each lock separately.
+/// The timeout covers the whole call. A queue limit applies to each queue. Events report each lock separately. Cancel
+/// safe, like [`lock_all`].
 ///
 /// # Errors
 /// [`LockError::Timeout`] with the first lock that was not granted, [`LockError::QueueFull`],
@@ -91,12 +90,11 @@ pub async fn lock_all_with(
 /// Acquires several mutexes if all of them are free now, otherwise returns `None` and holds none. Never waits for a
 /// lock.
 ///
-/// One request reads all queues. If any lock is held or waited for, the call returns after this read and writes
-/// nothing. If all locks look free, one atomic step joins all queues. If another contender was faster at one of them,
-/// the call leaves all queues again. In the meantime its entries can make a concurrent try of another caller fail. The
-/// answer "held" can be stale, see [`LockOptions::synced`].
+/// One request reads all queues. If a lock is held or waited for, the call writes nothing. Otherwise one atomic step
+/// joins all queues. If another contender was faster at one of them, the call leaves all queues again, and in the
+/// meantime can make another caller's try fail. The answer "held" can be stale, see [`LockOptions::synced`].
 ///
-/// You can call this while you hold other locks. Because it never waits, it cannot deadlock.
+/// You can call this while you hold other locks, because a call that never waits cannot deadlock.
 ///
 /// Cancel safe: a dropped call leaves all queues.
 ///
@@ -138,9 +136,8 @@ pub async fn try_lock_all_with(
     acquire(&lock, true).await
 }
 
-/// Acquires all locks within the deadline. If `only_if_free` is set and one of the locks is not free, returns `None`.
 async fn acquire(lock: &MultiLock, only_if_free: bool) -> Result<Option<MultiGuard>> {
-    // Index of the first lock that is not granted yet. A timeout error names this lock.
+    // A timeout error names the first lock that is not granted yet.
     let first_left = AtomicUsize::new(0);
     let acquire = async {
         let session = lock.client.session().await?;
@@ -158,7 +155,6 @@ async fn acquire(lock: &MultiLock, only_if_free: bool) -> Result<Option<MultiGua
         let mut granted: Vec<_> = (0..lock.keys.len()).map(|_| None).collect();
         while let Some((index, turn)) = turns.next().await {
             let Some(waiter) = turn? else {
-                // Dropping the other waiters leaves their queues.
                 return Ok(None);
             };
             granted[index] = Some(waiter);

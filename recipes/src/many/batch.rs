@@ -1,4 +1,4 @@
-//! [`Batch`]: one entry in each of several queues, created by one multi.
+//! [`Batch`]: joins several queues.
 
 use futures_util::future::try_join_all;
 use lockkeeper_store::{
@@ -22,13 +22,12 @@ const KIND: Kind = Kind::Mutex;
 pub(super) struct Batch<'a> {
     session: &'a Session,
     keys: &'a Keys,
-    /// The id in the name of all entries, so that we can find all of them by one name after a lost reply.
+    /// All names contain this id, so that we can find all entries after a lost reply.
     id: EntryId,
     claim: Claim<'a, Vec<OpReply>>,
 }
 
 impl<'a> Batch<'a> {
-    /// Joins all queues in one step. Returns a waiter for each.
     pub(super) async fn enter(
         session: &'a Session,
         keys: &'a Keys,
@@ -54,7 +53,7 @@ impl<'a> Batch<'a> {
                 czxid,
                 get_predecessors(session, nodes, wait_options.count).await?,
             ),
-            // The reply was lost, or the server is a ZooKeeper before 3.9 and its reply does not contain the zxid.
+            // The zxid is unknown, because the reply was lost or is from a ZooKeeper before 3.9.
             None => list(session, keys, &nodes[0]).await?,
         };
         Ok(batch.into_waiters(wait_options, czxid, ahead, events))
@@ -77,15 +76,14 @@ impl<'a> Batch<'a> {
                 Ok(Creation::Replied(replies)) => return Ok(czxid_of(&replies)),
                 Ok(Creation::Found(found)) => match found.iter().position(Option::is_none) {
                     None => return Ok(None),
-                    // A multi creates all entries or none. So this entry was created and has been removed since.
+                    // A multi creates all entries or none, so this entry was created and has been removed since.
                     Some(gone) => return Err(self.removed(gone)),
                 },
                 Err(Error::MultiFailed { source, .. }) => *source,
                 Err(error) => return Err(error.into()),
             };
             match error {
-                // A queue's znode does not exist, because the queue was never used or the server reaped the empty
-                // container.
+                // The queue was never used, or the server reaped its empty container.
                 Error::NoNode { .. } => create_missing(self.session, self.keys).await?,
                 error => return Err(error.into()),
             }
@@ -148,12 +146,11 @@ async fn get_predecessors(
             count,
         })
     });
-    // Collect the calls, so that all requests are sent before the first reply is awaited.
+    // Send all requests before the first reply is awaited.
     let looks: Vec<_> = looks.collect();
     let mut ahead = Vec::with_capacity(looks.len());
     for look in looks {
         ahead.push(match look.await {
-            // The waiter asks for its predecessor again on the next connection.
             Err(Error::ConnectionLoss) => Predecessor::Unknown,
             Err(Error::NoNode { .. }) => Predecessor::Gone,
             answer => answer?,
@@ -162,7 +159,7 @@ async fn get_predecessors(
     Ok(ahead)
 }
 
-/// Lists all queues, and reads the zxid of the multi from one of its znodes, in one request.
+/// Lists all queues and reads the multi's zxid from an own znode, in one request.
 async fn list(
     session: &Session,
     keys: &Keys,
@@ -179,8 +176,8 @@ async fn list(
         {
             return Ok((stat.czxid, answers.map(listed).collect::<Result<_>>()?));
         }
-        // Either the server lags behind the multi, or the znode was removed. The check is a committed write, so its
-        // result shows which. The next read sees at least this write.
+        // Either the server lags behind the multi, or the znode was removed. A check is a committed write, so its
+        // result shows which, and the next read sees at least this write.
         match retry(|| session.check(node, None)).await {
             Ok(()) => {}
             Err(Error::MultiFailed { .. }) => {
@@ -203,15 +200,12 @@ fn czxid_of(replies: &[OpReply]) -> Option<Zxid> {
 fn listed(reply: ReadReply) -> Result<Predecessor> {
     match reply {
         ReadReply::Children(names) => Ok(Predecessor::Listed(names)),
-        // The queue was removed with all its entries. The waiter will notice that.
         ReadReply::Failed(Error::NoNode { .. }) => Ok(Predecessor::Unknown),
         ReadReply::Failed(error) => Err(error.into()),
         _ => Err(Error::Protocol("a list was answered with data".to_owned()).into()),
     }
 }
 
-/// Takes the locks of waiters that have reached the head, once we have confirmed that all of them are held at the same
-/// moment.
 pub(super) async fn grant(
     session: &Session,
     mut waiters: Vec<Waiter<'_>>,
@@ -227,10 +221,10 @@ pub(super) async fn grant(
 /// Confirms that all locks are held at the same moment. During the wait, an entry that reached the head early may have
 /// been removed, or the lease may have lapsed.
 async fn confirm(session: &Session, granted: &mut [Waiter<'_>]) -> Result<()> {
-    // Without a wait, the reply to the create has just shown all entries.
+    // Without a wait, the reply to the create has just confirmed all entries.
     let mut is_certain = !granted.iter().any(Waiter::has_waited);
     while !is_certain || !granted.iter().all(Waiter::may_grant) {
-        // Renew the lease before the check, so that the check proves that the entries exist under this lease.
+        // Renew the lease first, so that the check confirms the entries under the new lease.
         let lease = session.fresh_lease().await?;
         let checks = granted.iter().map(|waiter| Op::Check {
             path: waiter.path().clone(),

@@ -22,16 +22,13 @@ type Granted = (LockPath, Guard);
 
 /// Acquires several mutexes, and yields each as it is granted.
 ///
-/// When the stream is first polled, it joins all queues in one atomic step, like [`lock_all`](crate::lock_all()). It
-/// cannot deadlock with other callers of this function, even if you keep all guards until the last lock is granted. A
-/// caller that also waits for *another* lock, or already holds another lock, can still deadlock. See
+/// When the stream is first polled, it joins all queues in one atomic step, so callers of this function cannot deadlock
+/// with each other. A caller that also waits for another lock, or already holds one, can still deadlock. See
 /// [`lock_all`](crate::lock_all()).
 ///
-/// Keep polling the stream or drop it. A lock that is granted while you do not poll blocks other contenders without any
-/// use. Dropping the stream releases all locks that it has not yielded, and leaves their queues. It does not affect the
-/// guards that the stream has already yielded.
-///
-/// Each lock is granted separately and has an independent guard. All guards share one token.
+/// Keep polling the stream or drop it. A lock that is granted while you do not poll blocks other contenders. Dropping
+/// the stream leaves the queues and releases the locks that it has not yielded. The yielded guards are independent and
+/// share one token.
 ///
 /// # Errors
 /// From the call: [`LockError::EmptyKeys`], [`LockError::DuplicateKey`], [`LockError::BatchTooLarge`], or an invalid
@@ -66,8 +63,7 @@ pub fn lock_each_timeout(
     lock_each_with(client, keys, LockOptions::new().timeout(timeout))
 }
 
-/// Acquires several mutexes with the given options, and yields each as it is granted. The timeout starts with this call
-/// and covers all locks.
+/// Acquires several mutexes with the given options, and yields each as it is granted.
 ///
 /// # Errors
 /// The errors of [`lock_each`] and [`LockError::InvalidField`]. In the stream also [`LockError::Timeout`] with the

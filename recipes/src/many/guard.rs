@@ -8,16 +8,14 @@ use crate::error::Result;
 use crate::guard::{Guard, GuardSet};
 use crate::path::LockPath;
 
-/// The guard of several locks, returned by [`lock_all`](crate::lock_all()). The locks are held as one, so if one lock
-/// is lost, all count as lost. Dropping the guard releases all locks, like dropping a [`Guard`].
-/// [`release`](Self::release) also waits until the store has confirmed the release.
+/// The guard of several locks, returned by [`lock_all`](crate::lock_all()). If one lock is lost, all count as lost.
+/// Dropping the guard releases all locks.
 ///
-/// It is a [`GuardSet`] with one znode per lock. Each resource checks the same
+/// It is a [`GuardSet`] with one znode per lock. All resources check the same
 /// [`fencing_token`](GuardSet::fencing_token), which is greater than the token of every earlier holder of any of the
 /// locks.
 #[must_use = "dropping a guard releases the locks"]
 pub struct MultiGuard {
-    /// The locks, in the same order as `guards`.
     keys: Vec<LockPath>,
     guards: GuardSet,
 }
@@ -39,7 +37,7 @@ impl MultiGuard {
         self.guards.guards().get(index)
     }
 
-    /// Splits this into one guard per lock, to be released one by one. From then on each can be lost separately.
+    /// Splits this into one guard per lock. From then on, each can be lost separately.
     pub fn into_guards(self) -> Vec<(LockPath, Guard)> {
         self.keys
             .into_iter()
@@ -52,8 +50,8 @@ impl MultiGuard {
     /// Dropping the future does not stop the releases.
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) if one of the locks had been lost before. Another client may have
-    /// held that lock in the meantime. The other locks are released anyway.
+    /// [`LockError::Lost`](crate::LockError::Lost) if one of the locks had been lost before. The other locks are
+    /// released anyway.
     pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
         self.guards.release()
     }

@@ -25,7 +25,6 @@ pub(super) struct MultiLock {
 }
 
 impl MultiLock {
-    /// Checks the arguments, and starts the deadline. Sends nothing.
     pub(super) fn new(
         client: &Client,
         keys: impl IntoIterator<Item: IntoLockPath>,
@@ -53,7 +52,7 @@ impl MultiLock {
         self.deadline.error(path, path)
     }
 
-    /// Reads which queues look empty. The caller must confirm that these locks are free by joining their queues.
+    /// Reads which queues look empty. Only joining a queue confirms that its lock is free.
     pub(super) async fn look(&self, session: &Session) -> Result<Vec<bool>> {
         let look = || look(session, self.keys.queues());
         read_synced(session, self.keys.path(0), self.options.synced, look).await
@@ -142,8 +141,8 @@ impl Keys {
         self.keys.clone()
     }
 
-    /// Refuses a batch that is too large for one request. Otherwise a server would close the connection, and the client
-    /// would send the request again and again.
+    /// Refuses a batch that is too large for one request. Otherwise the server would close the connection, and the
+    /// client would send the same request again.
     fn check_size(&self, client: &Client, data: &EntryData) -> Result<()> {
         let (session, data) = (client.current_session(), data.to_bytes().len());
         let bytes = self

@@ -18,8 +18,7 @@ use crate::queue::Waiter;
 #[must_use = "dropping it releases the locks"]
 #[non_exhaustive]
 pub struct TryLockMany<G = Guard> {
-    /// The locks that were free, each with its guard, in the caller's order. The guards share one token. Each guard
-    /// releases only its own lock.
+    /// The locks that were free, in the caller's order. The guards are independent and share one token.
     pub acquired: Vec<(LockPath, G)>,
     /// The locks that other contenders hold or wait for, in the caller's order.
     pub contended: Vec<LockPath>,
@@ -27,9 +26,8 @@ pub struct TryLockMany<G = Guard> {
 
 /// Acquires the mutexes that are free now, and returns the names of the others. Never waits for a lock.
 ///
-/// One request reads all queues, and a second request joins the queues that look empty. If another contender joined one
-/// of these queues first, the call removes its own entry there. The call writes nothing to the queue of a lock that is
-/// held, so a try does not affect the holder or the waiters. The answer "held" can be stale, see
+/// One request reads all queues, and a second request joins the queues that look empty. If another contender was faster
+/// at one of these queues, the call removes its own entry there. The answer "held" can be stale, see
 /// [`LockOptions::synced`].
 ///
 /// You can call this while you hold other locks, because it never waits. Cancel safe: a dropped call leaves nothing
@@ -84,7 +82,6 @@ async fn try_acquire(lock: &MultiLock) -> Result<TryLockMany> {
         let (wait_options, events) = (lock.wait_options(true), lock.options.events.as_ref());
         let waiters = Batch::enter(&session, &free, &wait_options, events).await?;
         let granted = try_join_all(waiters.into_iter().map(Waiter::take_turn)).await?;
-        // Another contender may have joined a queue after we read it.
         let is_granted: Vec<_> = granted.iter().map(Option::is_some).collect();
         let mut is_granted = is_granted.into_iter();
         for is_free in is_free.iter_mut().filter(|is_free| **is_free) {

@@ -1,4 +1,4 @@
-//! [`RevocationInbox`]: the revocation requests that a holder has received. It delivers each request once.
+//! [`RevocationInbox`]: delivers each revocation request to its holder once.
 //!
 //! Several watchers of one guard read the same znode, and their replies arrive in any order. They share the inbox,
 //! which orders the reads by zxid.
@@ -17,25 +17,23 @@ pub(crate) struct RevocationInbox(Mutex<InboxState>);
 
 #[derive(Default)]
 struct InboxState {
-    /// Zxid of the newest write that was read. A request in an older write may already have been replaced.
+    /// Zxid of the newest write that was read.
     seen: Zxid,
     last: Option<RevocationRequest>,
-    /// True until the last request is returned to a caller.
     is_unread: bool,
 }
 
 impl RevocationInbox {
-    /// Takes the data of the holder's znode. Returns the request in the data if it is new.
+    /// Takes in the data of the holder's znode. Returns the request in it if the request is new.
     fn hear(&self, data: &[u8], stat: &Stat) -> Option<RevocationRequest> {
         let mut inbox = self.0.lock();
         if stat.mzxid <= inbox.seen {
             return None;
         }
-        // Update this under the same lock as the comparison, so that only one of two watchers reports a write.
+        // Update `seen` under the same lock as the comparison, so that only one of two watchers reports a write.
         inbox.seen = stat.mzxid;
         let request = request_in(data, stat, inbox.last.as_ref())?;
-        // The request is the same as before, because the write changed another part of the data, for example by a
-        // `keep_alive`.
+        // The write changed other data, for example by a `keep_alive`.
         if inbox.last.as_ref() == Some(&request) {
             return None;
         }
@@ -51,7 +49,6 @@ impl RevocationInbox {
             .flatten()
     }
 
-    /// Returns the last request, even if a caller has already received it.
     pub(crate) fn last(&self) -> Option<RevocationRequest> {
         self.0.lock().last.clone()
     }

@@ -1,4 +1,4 @@
-//! [`RevocationRequest`]: a request to release a lock, as stored in the holder's znode.
+//! [`RevocationRequest`]: a request to release a lock.
 
 use bytes::Bytes;
 use lockkeeper_store::Stat;
@@ -11,14 +11,14 @@ use crate::metadata::LockMetadata;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RevocationRequest {
-    /// Name of the revoker. `None` if the revoker has no name. Curator's `Revoker` never has one.
+    /// Name of the revoker, if it has one. Curator's `Revoker` has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Time of the request, in milliseconds since the Unix epoch, by the revoker's clock. For requests by Curator, this
-    /// is the time of the write by the server's clock.
+    /// Time of the request, in milliseconds since the Unix epoch, by the revoker's clock. For a request by Curator, by
+    /// the server's clock.
     #[serde(default)]
     pub at_ms: i64,
-    /// Number of requests to this entry so far, so that we can distinguish equal requests. The number wraps around.
+    /// Number of requests to this entry so far, which makes equal requests distinguishable. The number wraps around.
     #[serde(default)]
     pub number: u64,
     /// All other fields.
@@ -26,11 +26,10 @@ pub struct RevocationRequest {
     pub other: Map<String, Value>,
 }
 
-/// Data that Curator's `Revoker` writes over a holder's data, and that Curator's holders watch for.
+/// Data that Curator's `Revoker` writes over a holder's data.
 pub(crate) const CURATORS_REQUEST: &[u8] = b"__REVOKE__";
 
-/// Returns an entry's data with a request added to its metadata. If the data are not our JSON, returns Curator's
-/// request instead.
+/// Adds a request to an entry's data. Returns Curator's request if the data is not our JSON.
 pub(crate) fn with_request(data: &[u8], by: Option<&str>, at_ms: i64) -> Bytes {
     let Some(mut metadata) = LockMetadata::parse(data) else {
         return Bytes::from_static(CURATORS_REQUEST);
@@ -39,15 +38,15 @@ pub(crate) fn with_request(data: &[u8], by: Option<&str>, at_ms: i64) -> Bytes {
     metadata.revocation = Some(RevocationRequest {
         by: by.map(str::to_owned),
         at_ms,
-        // Wrap around. Otherwise a client could write the largest number, and all later requests would be equal to it.
+        // Wrap around, because after the largest number all further requests would look equal.
         number: before.wrapping_add(1),
         other: Map::new(),
     });
     metadata.to_bytes()
 }
 
-/// Returns the request in an entry's data. `last` is the previous request. Curator's request has no number, so each
-/// write of Curator's request counts as a new request.
+/// Returns the request in an entry's data. Curator's request has no number, so each write of it counts as a new request
+/// after `last`.
 pub(crate) fn request_in(
     data: &[u8],
     stat: &Stat,

@@ -1,14 +1,13 @@
 //! Conversion of a held lock between reader and writer.
 //!
-//! One multi deletes the old znode and creates the new one with the same id and number. So the holder keeps its
-//! position and is never missing from the queue. Waiters behind it see a deletion and look again.
+//! One multi deletes the old znode and creates the new znode with the same id and number. So the holder keeps its
+//! position and is never missing from the queue.
 //!
 //! A downgrade needs no other step. An upgrade must be refused if there is another contender, but no store operation
-//! can express this condition. So we look for other contenders, convert, and look again. If the second look finds a
-//! contender that joined before the conversion, this contender saw a reader ahead and may be reading, so we undo the
-//! conversion. A contender that joined after the conversion saw a writer ahead, and waits. Without the second look, a
-//! reader that joined between the first look and the conversion would read at the same time as the writer writes. Two
-//! upgrades cannot both succeed, because the later reader sees the other one at its first look.
+//! can express this condition. So we look for other contenders, convert, and look again. A contender that joined
+//! between the first look and the conversion saw a reader ahead, so it may be reading. In this case we undo the
+//! conversion. A contender that joined later saw a writer ahead, and waits. Two upgrades cannot both succeed, because
+//! the later reader sees the other reader at its first look.
 
 use bytes::Bytes;
 use lockkeeper_store::{
@@ -25,31 +24,29 @@ use crate::queue::{Claim, Names, any_contends, created_at, first_such, list_queu
 use crate::retry::retry;
 use crate::token::FencingToken;
 
-/// Result of an upgrade. The lock is held in both cases, as a writer or still as a reader.
 pub(super) enum Upgraded {
     Yes(Guard),
     No(Guard),
 }
 
-/// Starts `work`, which continues even if the returned future is dropped. As with a release, the call itself sends the
-/// conversion, so that the conversion cannot stop between two steps.
+/// Starts `work`, which continues even if the returned future is dropped, so that a conversion cannot stop between two
+/// steps.
 pub(super) fn in_background<T: Send + 'static>(
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> impl Future<Output = Result<T>> + Send + 'static {
     let (send, outcome) = oneshot::channel();
     spawn_detached(async move {
-        // If the future was dropped, the result is dropped here. A guard in the result then releases the lock.
+        // If the future was dropped, the result is dropped here. A guard in it then releases the lock.
         let _ = send.send(work.await);
     });
     async move {
-        // The sender is only dropped early if the store or connection that would wake the work is dropped.
+        // The sender is dropped early only if the store or the connection, which would wake the work, is dropped.
         let ended = |_| LockError::from(LostReason::SessionClosed);
         outcome.await.map_err(ended)?
     }
 }
 
-/// Converts a writer into a reader. We need not look for other contenders, because readers may join this reader, and
-/// writers still wait behind it. The reader keeps the token, because no other writer held the lock in between.
+/// Converts a writer into a reader. The reader keeps the token, because no other writer has held the lock since.
 pub(super) async fn downgrade(guard: Guard) -> Result<Guard> {
     let mut conversion = Conversion::of(guard)?;
     conversion.convert().await?;
@@ -58,8 +55,8 @@ pub(super) async fn downgrade(guard: Guard) -> Result<Guard> {
 }
 
 pub(super) async fn upgrade(guard: Guard) -> Result<Upgraded> {
-    // Two names are enough to show another contender. The barrier only makes it less likely that a conversion must be
-    // undone. Correctness depends on the second look.
+    // Two names are enough to show another contender. The sync makes undoing a conversion less likely, but correctness
+    // depends on the second look.
     let seen = others(guard.session(), guard.path(), 2, true).await?;
     let seen: Vec<_> = seen.iter().map(String::as_str).collect();
     let queue = parent_of(guard.path());
@@ -70,7 +67,7 @@ pub(super) async fn upgrade(guard: Guard) -> Result<Upgraded> {
     let mut conversion = Conversion::of(guard)?;
     conversion.convert().await?;
     match conversion.alone_since().await? {
-        // The writer gets a new token, because writes with the reader's shared token must be refused from now on.
+        // The writer needs a new token, because the resource must refuse the reader's shared token from now on.
         Some(czxid) => {
             let token = FencingToken::new(czxid);
             conversion.parts().held.token = token;
@@ -87,14 +84,13 @@ pub(super) async fn upgrade(guard: Guard) -> Result<Upgraded> {
 }
 
 /// A conversion under way. Dropping it releases the lock, because after an error we do not know which of the two names
-/// the holder's znode has.
+/// the znode has.
 struct Conversion {
     parts: Option<GuardParts>,
 }
 
 impl Conversion {
-    /// Takes the guard apart before the conversion, because the guard's monitor would mistake the deletion for a forced
-    /// removal.
+    /// Takes the guard apart first, because its monitor would mistake the deletion for a forced removal.
     fn of(guard: Guard) -> Result<Self> {
         Ok(Self {
             parts: Some(guard.take_apart()?),
@@ -113,7 +109,7 @@ impl Conversion {
         let from = self.parts().held.node.path().clone();
         let to = other_side(&from)?;
         let parts = self.parts();
-        // If Curator's revocation request has replaced the data, keep the metadata that we know.
+        // If Curator's revocation request has replaced the data, keep the known metadata.
         if let Some(data) = replace(&parts.session, &from, &to).await?
             && LockMetadata::parse(&data).is_some()
         {
@@ -127,18 +123,17 @@ impl Conversion {
         Ok(())
     }
 
-    /// Returns the zxid of the new znode's create, or `None` if another contender joined before the conversion.
+    /// Returns the new znode's czxid, or `None` if another contender joined before the conversion.
     async fn alone_since(&mut self) -> Result<Option<Zxid>> {
         let GuardParts { session, held, .. } = self.parts();
-        // List all names, because any contender behind this znode may have joined before the conversion. We need no
-        // barrier, because this session has seen its own conversion and everything that was committed before it.
+        // List all names, because any contender behind this znode may have joined before the conversion. No sync is
+        // needed, because this session has seen its own conversion.
         let others = others(session, held.node.path(), 0, false).await?;
         let Some(mine) = created_at(session, held.node.path()).await.map_err(ended)? else {
             return Err(LostReason::Revoked.into());
         };
-        // Compare zxids, not numbers, because the number is from this holder's first create. A contender that is not in
-        // the list has left the queue. It cannot have been converted, because its own upgrade would have been refused
-        // at the first look.
+        // Compare zxids, because a conversion keeps the number of the first create. A contender that is missing in the
+        // list has left.
         let came_before = |stat: &Stat| stat.is_ephemeral() && stat.czxid < mine;
         let before = first_such(session, &parent_of(held.node.path()), &others, came_before).await;
         Ok(before.map_err(ended)?.is_none().then_some(mine))
@@ -153,8 +148,7 @@ impl Conversion {
 impl Drop for Conversion {
     fn drop(&mut self) {
         if let Some(GuardParts { session, held, .. }) = &self.parts {
-            // Remove the name that the last successful step created. If a later step failed, its claim removes the
-            // other name.
+            // Remove the znode of the last successful step. If a later step failed, its claim removes the other znode.
             remove_all(session, [held.node.path()]);
         }
     }
@@ -169,8 +163,8 @@ fn other_side(node: &ZnodePath) -> Result<ZnodePath> {
     Ok(parent_of(node).join(&name)?)
 }
 
-/// Replaces the znode `from` with `to` in one multi. Copies the data, because other clients may have written a request
-/// there. After an error the claim removes the new znode.
+/// Replaces the znode `from` with `to` in one multi. Copies the data, which may contain a request by another client.
+/// After an error the claim removes `to`.
 async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<Option<Bytes>> {
     let mut claim = Claim::<Vec<OpReply>>::new(session, Names::Exact(vec![to.clone()]));
     let mut written = None;
@@ -178,16 +172,16 @@ async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<
     loop {
         let version = match retry(|| session.get_data(from)).await {
             Ok((data, stat)) => {
-                // `from` exists, so the previous multi was not executed. If its reply could not be decoded, a retry
-                // would fail in the same way.
+                // `from` exists, so the previous multi was not executed. A reply that cannot be decoded would fail
+                // again, so return its error.
                 if let Some(error) = unanswered {
                     return Err(ended(error));
                 }
                 written = Some(data);
                 stat.version
             }
-            // Either an earlier multi was executed and its reply was lost, or the holder was removed by force. We check
-            // the owner of `to` to find out which. Its name is not enough, because anyone can compute it.
+            // An earlier multi was executed and its reply was lost, or the holder was removed by force. The owner of
+            // `to` shows which. A znode of another owner proves nothing, because any client can compute the name.
             Err(Error::NoNode { .. }) => {
                 let created = created_at(session, to).await.map_err(ended)?;
                 claim.resolve(created.is_some());
@@ -202,8 +196,7 @@ async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<
         let ops = [
             Op::Delete {
                 path: from.clone(),
-                // Delete only at this version, so that a request that was written since the read is not lost with the
-                // old znode.
+                // Delete only at this version, so that a request written since the read is not lost.
                 version: Some(version),
             },
             Op::Create(Create {
@@ -218,12 +211,11 @@ async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<
                 claim.take();
                 return Ok(written);
             }
-            // Do not send it again yet. If the multi was executed, `from` is missing, and a second multi would fail as
-            // if the holder had been removed. The next round checks which znode exists.
+            // Do not repeat the multi yet. If it was executed, a second one would fail as if the holder had been
+            // removed. The next round checks which znode exists.
             Err(Error::ConnectionLoss) => {}
             Err(error) if error.is_ambiguous() => unanswered = Some(error),
             Err(Error::MultiFailed { source, .. }) => match *source {
-                // `from` was removed, or written since we read it. The next read shows which.
                 Error::NoNode { .. } | Error::BadVersion { .. } => {}
                 refusal => return Err(refusal.into()),
             },
@@ -232,8 +224,7 @@ async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<
     }
 }
 
-/// Returns the other contenders of the queue. `among` limits the search to the first entries of the queue, and 0 means
-/// all entries.
+/// Returns the other contenders among the first `among` entries of the queue, or among all entries if `among` is 0.
 async fn others(
     session: &Session,
     node: &ZnodePath,
@@ -246,7 +237,6 @@ async fn others(
             names.retain(|name| name != node.name() && contender_number(session, name).is_some());
             Ok(names)
         }
-        // The whole queue was deleted, including this znode.
         Err(Error::NoNode { .. }) => Err(LostReason::Revoked.into()),
         Err(error) => Err(ended(error)),
     }

@@ -1,4 +1,4 @@
-//! [`ReadGuard`] and [`WriteGuard`]: the guards of a read-write lock, and the conversions between them.
+//! [`ReadGuard`] and [`WriteGuard`]: the guards of a read-write lock.
 
 use std::ops::Deref;
 
@@ -8,8 +8,8 @@ use crate::guard::Guard;
 
 /// The guard of a reader: a [`Guard`] that can be upgraded.
 ///
-/// Its [token](Guard::fencing_token) is shared with other readers. The resource admits it with
-/// [`FencingGate::admit_shared`](crate::FencingGate::admit_shared).
+/// Other readers may have lower or higher [tokens](Guard::fencing_token) at the same time. So the resource must admit a
+/// reader's token with [`FencingGate::admit_shared`](crate::FencingGate::admit_shared).
 #[derive(Debug)]
 #[must_use = "dropping a guard releases the lock"]
 pub struct ReadGuard(Guard);
@@ -19,8 +19,7 @@ pub struct ReadGuard(Guard);
 #[must_use = "dropping a guard releases the lock"]
 pub struct WriteGuard(Guard);
 
-/// Result of [`ReadGuard::try_upgrade`]. `R` and `W` are the types of the guards. The [`blocking`](crate::blocking)
-/// recipes use their own guard types.
+/// Result of [`ReadGuard::try_upgrade`].
 #[derive(Debug)]
 #[must_use = "dropping it releases the lock"]
 pub enum Upgrade<R = ReadGuard, W = WriteGuard> {
@@ -35,7 +34,7 @@ impl ReadGuard {
         Self(guard)
     }
 
-    /// Releases the lock, and waits until the store has confirmed the release. See [`Guard::release`].
+    /// Releases the lock, and waits until the store has confirmed the release.
     ///
     /// # Errors
     /// Same as [`Guard::release`].
@@ -48,18 +47,15 @@ impl ReadGuard {
         self.0
     }
 
-    /// Becomes the writer if no other contender holds the lock or waits for it, otherwise stays a reader. Keeps the
-    /// position in the queue. Never waits for other contenders, because two readers that wait to become the writer
-    /// would deadlock.
+    /// Becomes the writer if no other contender holds the lock or waits for it, otherwise stays a reader. Never waits
+    /// for other contenders, because two readers that wait to become the writer would deadlock.
     ///
-    /// No other client writes between this reader's reads and its writes. The writer gets a new token, greater than all
-    /// earlier tokens.
+    /// The lock is never free in between, so no other client writes between this reader's reads and its writes. The
+    /// writer gets a new token.
     ///
-    /// If another contender is already in the queue, the call sends no upgrade. If a contender joins at about the same
-    /// time, it may see this reader as a writer until the upgrade is undone.
+    /// A contender that joins at about the same time may see this reader as a writer until a refused upgrade is undone.
     ///
-    /// Not cancel safe: the call itself sends the upgrade. If the future is dropped, the upgrade continues, and the
-    /// lock is released when the upgrade is complete.
+    /// Not cancel safe: if the future is dropped, the upgrade continues and then releases the lock.
     ///
     /// # Errors
     /// [`LockError::Lost`](crate::LockError::Lost) if the lock was lost, and store errors. After an error nothing is
@@ -95,7 +91,7 @@ impl WriteGuard {
         Self(guard)
     }
 
-    /// Releases the lock, and waits until the store has confirmed the release. See [`Guard::release`].
+    /// Releases the lock, and waits until the store has confirmed the release.
     ///
     /// # Errors
     /// Same as [`Guard::release`].
@@ -109,10 +105,9 @@ impl WriteGuard {
     }
 
     /// Becomes a reader at the same position in the queue, so no writer gets in between. The readers directly behind
-    /// it, up to the next writer, now also hold the lock. The token stays the same, and is now shared.
+    /// it, up to the next writer, now also hold the lock. The token stays the same.
     ///
-    /// Not cancel safe: the call itself sends the downgrade. If the future is dropped, the downgrade continues, and the
-    /// lock is released when the downgrade is complete.
+    /// Not cancel safe: if the future is dropped, the downgrade continues and then releases the lock.
     ///
     /// # Errors
     /// [`LockError::Lost`](crate::LockError::Lost) if the lock was lost, and store errors. After an error nothing is

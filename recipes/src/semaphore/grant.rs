@@ -1,13 +1,11 @@
 //! [`PermitWaiter`]: a request for permits, which it takes immediately or at the head of the queue.
 //!
-//! If the store can count leases within a transaction, the first request takes the permits on condition that enough
-//! permits are free and no request waits. Otherwise, and on ZooKeeper, the request joins the queue and waits until it
-//! is at the head.
+//! If the store can count leases within a transaction, the request first tries to take the permits on condition that
+//! enough permits are free and no request waits. If that fails, and always on ZooKeeper, the request joins the queue.
 //!
-//! While the queue is not empty, only its head takes permits. The number of free permits can therefore only grow while
-//! the head counts them, and no lock over the leases is needed. The head leaves the queue in the same transaction that
-//! creates its leases. If it had both an entry and permits, it would block the next waiter although its permits already
-//! count as held. If it had neither, the next waiter could take its permits.
+//! While the queue is not empty, only its head takes permits. So the number of free permits can only grow while the
+//! head counts them. The head leaves the queue in the same transaction that creates its leases. With both an entry and
+//! leases, it would block the next waiter needlessly. With neither, the next waiter could take its permits.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -33,28 +31,27 @@ use crate::queue::{
 use crate::retry::retry;
 use crate::token::FencingToken;
 
-/// A request for permits. Dropping it leaves neither entry nor leases behind.
+/// A request for permits. Its drop leaves neither entry nor leases behind.
 pub(super) struct PermitWaiter<'a> {
     znodes: &'a Znodes,
     terms: &'a WaitOptions,
     waiter: Waiter<'a>,
-    /// The names are chosen before the grant is sent, so a drop can delete the leases even if the reply has not arrived
+    /// The names are chosen before the grant is sent, so a drop can delete the leases before the reply arrives
     /// (invariant 7).
     leases: Claim<'a, Vec<OpReply>>,
     wanted: u32,
 }
 
-/// Evidence that enough permits are free, checked by the transaction of a grant.
+/// Condition for enough free permits, which the grant's transaction checks.
 enum Basis {
-    /// A read of the number at this version showed enough free permits. Since then, the number of free permits can only
-    /// have grown.
+    /// Version of the znode `permits` in a read that showed enough free permits. Since then, only more can have become
+    /// free.
     Read { version: i32 },
     /// The transaction itself counts the held permits.
     Number(Total),
 }
 
 impl<'a> PermitWaiter<'a> {
-    /// Takes the permits. Returns `None` if `terms` only wants free permits and too few are free.
     pub(super) async fn grant(
         znodes: &'a Arc<Znodes>,
         session: &'a Session,
@@ -93,7 +90,7 @@ impl<'a> PermitWaiter<'a> {
 
     async fn take_permits(&mut self) -> Result<Option<Zxid>> {
         let (znodes, terms) = (self.znodes, self.terms);
-        // A try has just seen free permits and an empty queue.
+        // A try has just read that permits are free and the queue is empty.
         let mut made = match terms.only_if_free || !znodes.is_contended() {
             true => self.take_at_once().await?,
             false => None,
@@ -105,15 +102,13 @@ impl<'a> PermitWaiter<'a> {
         Ok(made)
     }
 
-    /// Takes the permits without joining the queue, if enough are free and no request waits.
     async fn take_at_once(&mut self) -> Result<Option<Zxid>> {
         match self.try_number().await {
             Ok(Some(made)) => {
                 self.prove(made).await?;
                 Ok(Some(made))
             }
-            // The transaction is a few bytes larger than a grant at the head of the queue, so the latter may still fit.
-            // Join the queue.
+            // The request was too large. A grant at the head of the queue is a few bytes smaller.
             Err(LockError::Store(Error::TooLarge { .. })) => Ok(None),
             other => other,
         }
@@ -122,13 +117,12 @@ impl<'a> PermitWaiter<'a> {
     async fn take_in_turn(&mut self) -> Result<Option<Zxid>> {
         let (znodes, session) = (self.znodes, self.session());
         self.wait_for_permits_too();
-        // If the grant needs a read, send the read together with the create. We only use the read's result if the same
-        // round trip shows that no entry is ahead of us, because entries ahead may take the permits that we read as
-        // free.
+        // If the grant needs a read, send the read together with the create. The result only counts if the same round
+        // trip shows no entry ahead, because an entry ahead may take the permits that we read as free.
         let mut early = None;
         let is_read = !znodes.may_have_conditions();
         let read_early = || {
-            // This replaces the read of an earlier, refused attempt. That read was sent before this entry existed.
+            // Replace the read of an earlier, refused attempt, because it was sent before this entry existed.
             early = is_read.then(|| session.multi_read(znodes.reads()));
         };
         let mut step = self.waiter.enter(read_early).await?;
@@ -138,7 +132,6 @@ impl<'a> PermitWaiter<'a> {
         let early = match early.filter(|_| self.waiter.is_first_answer()) {
             Some(reply) => match Box::pin(reply).await {
                 Ok(replies) => znodes.parse(&replies)?,
-                // The reply to the create has confirmed the entry. `take` repeats the read.
                 Err(Error::ConnectionLoss) => None,
                 Err(error) => return Err(error.into()),
             },
@@ -148,8 +141,8 @@ impl<'a> PermitWaiter<'a> {
     }
 
     async fn take(&mut self, mut early: Option<Supply>) -> Result<Option<Zxid>> {
-        // The entry ahead of us usually took the free permits, so a try would fail after a wait. But if the store also
-        // waited for the permits on our behalf, enough are free now.
+        // After a wait, the entry ahead has usually taken the free permits, so a grant without a read would fail. But
+        // if the store waited for the permits too, enough are free now.
         let mut is_worth_a_try = !self.waiter.has_waited() || self.waiter.has_conditions();
         loop {
             if is_worth_a_try && let Some(made) = self.try_number().await? {
@@ -160,9 +153,8 @@ impl<'a> PermitWaiter<'a> {
                 Some(supply) => supply,
                 None => self.read().await?,
             };
-            // A stale read cannot show too many free permits. The transaction that removed the last entry ahead of us
-            // also created that entry's leases. This session has seen the removal, because otherwise we would not be at
-            // the head.
+            // A stale read cannot show too many free permits. The last entry ahead left in the same transaction that
+            // created its leases, and this session has seen it leave.
             if self.wanted <= supply.free() {
                 if let Some(made) = self.try_read(&supply).await? {
                     self.prove(made).await?;
@@ -170,8 +162,8 @@ impl<'a> PermitWaiter<'a> {
                 }
                 continue;
             }
-            // The number may have been lowered since the request was made. Waiting would block all requests behind it
-            // forever.
+            // The number of permits may have been lowered. A wait for more permits than exist would block all requests
+            // behind this one forever.
             self.znodes.check_total(self.wanted, supply.total)?;
             if self.terms.only_if_free {
                 return Ok(None);
@@ -182,10 +174,8 @@ impl<'a> PermitWaiter<'a> {
         }
     }
 
-    /// Makes the store also wait for the permits, if it supports that.
-    ///
-    /// Does nothing if every step of the wait must be reported, because the store does not report entries that leave in
-    /// the meantime.
+    /// Makes the store also wait for the permits, if it supports that and no caller wants a report of each entry that
+    /// leaves.
     fn wait_for_permits_too(&mut self) {
         let total = self.znodes.last_seen();
         if self.znodes.may_have_conditions()
@@ -201,7 +191,7 @@ impl<'a> PermitWaiter<'a> {
         self.waiter.queue.session
     }
 
-    /// Reads the supply. Also confirms that our entry exists (invariant 8). If our entry was removed, the next entry is
+    /// Reads the supply, and confirms that our entry exists (invariant 8). If our entry was removed, the next entry is
     /// at the head too, and both must not take permits.
     async fn read(&mut self) -> Result<Supply> {
         let entry = self.waiter.path();
@@ -212,10 +202,10 @@ impl<'a> PermitWaiter<'a> {
         }
     }
 
-    /// Sleeps until the leases or the number of permits change. Returns immediately if they have changed since the
-    /// caller's read. Returns false if a watch could not be armed, so the caller must read again.
+    /// Sleeps until the leases or the number of permits change. Returns false if a watch could not be armed, so the
+    /// caller must read again.
     async fn until_changed(&mut self) -> Result<bool> {
-        // Send both requests before awaiting either, so that they take one round trip.
+        // Send both requests before awaiting either.
         let leases = self.session().watch_children(self.znodes.leases.path());
         let number = self.session().watch_data(self.znodes.permits.path());
         let (leases, number) = (leases.await, number.await);
@@ -226,8 +216,8 @@ impl<'a> PermitWaiter<'a> {
             | (_, Err(Error::NoNode { .. } | Error::ConnectionLoss)) => return Ok(false),
             (Err(error), _) | (_, Err(error)) => return Err(error.into()),
         };
-        // Check the data that arrived with the watches. A permit that was released between the caller's read and the
-        // watch fires neither watch.
+        // A permit released between the caller's read and the watch fires neither watch, so check the data that arrived
+        // with the watches.
         let total = self.znodes.number(&data)?;
         let held = u32::try_from(names.len()).unwrap_or(u32::MAX);
         if self.wanted > total || self.wanted <= total.saturating_sub(held) {
@@ -237,7 +227,6 @@ impl<'a> PermitWaiter<'a> {
         Ok(true)
     }
 
-    /// Returns `None` if the supply must be read again.
     async fn try_read(&mut self, supply: &Supply) -> Result<Option<Zxid>> {
         if !supply.has_leases {
             create_queue(self.session(), self.znodes.leases.path(), Kind::Lease).await?;
@@ -246,8 +235,8 @@ impl<'a> PermitWaiter<'a> {
         self.try_take(Basis::Read { version }).await
     }
 
-    /// Takes the permits if the store can count the leases itself, on condition that the number of permits is still the
-    /// one that we saw last. Returns `None` if too few permits are free, or if the store cannot count.
+    /// Takes the permits if the store itself can count the leases. Returns `None` if it cannot, or if too few permits
+    /// are free.
     async fn try_number(&mut self) -> Result<Option<Zxid>> {
         let total = self.znodes.last_seen();
         if self.wanted > total.number || !self.znodes.may_have_conditions() {
@@ -262,19 +251,19 @@ impl<'a> PermitWaiter<'a> {
         }
     }
 
-    /// Takes the permits in one transaction. The transaction fails unless `basis` holds, and unless our entry is in the
-    /// queue or, if we have no entry, the queue is empty. Returns `None` if a retry may succeed.
+    /// Takes the permits in one transaction, which fails unless `basis` holds and our entry is in the queue. If we have
+    /// no entry, the queue must be empty. Returns `None` if a retry may succeed.
     async fn try_take(&mut self, basis: Basis) -> Result<Option<Zxid>> {
-        // Renew the lease before the grant is sent. If the session lapses in the meantime, this lease ends, and `prove`
-        // confirms the permits under a new lease.
+        // Renew the lease before the grant is sent. If the session lapses in the meantime, `prove` confirms the
+        // permits.
         self.waiter.renew_lease().await?;
         let (session, (conditions, ops)) = (self.session(), self.ops(basis));
         match self.leases.request(|| session.multi(ops)).await {
             Ok(replies) => zxid_of(&replies).map(Some),
-            // The reply is lost. Do not send the grant again yet. If the grant was executed, our entry has left the
-            // queue, and a second grant would fail as if the entry had been removed.
+            // The reply is lost. Do not repeat the grant yet. If it was executed, our entry has left, and a second
+            // grant would fail as if the entry had been removed.
             Err(error) if error.is_ambiguous() => match Box::pin(self.resolve_lost()).await? {
-                // A reply that cannot be decoded would also fail to decode the next time, so do not retry.
+                // The reply could not be decoded, and neither could a repeated reply.
                 None if error != Error::ConnectionLoss => Err(error.into()),
                 made => Ok(made),
             },
@@ -302,7 +291,6 @@ impl<'a> PermitWaiter<'a> {
             }
         }
         if !self.waiter.has_entered() {
-            // We must not overtake a waiter, so the queue must be empty.
             ops.push(Op::Require(Condition::Children {
                 znode: self.znodes.locks.path().clone(),
                 limit: 0,
@@ -310,7 +298,7 @@ impl<'a> PermitWaiter<'a> {
         }
         let conditions = ops.len();
         if self.waiter.has_entered() {
-            // Delete the entry at any version, because others may write a revocation request into it.
+            // Delete at any version, because others may write a revocation request into the entry.
             ops.push(Op::Delete {
                 path: self.waiter.path().clone(),
                 version: None,
@@ -331,9 +319,8 @@ impl<'a> PermitWaiter<'a> {
             }));
         }
         if !has_marker {
-            // The token is the grant's zxid. ZooKeeper before 3.9 returns a Stat, which contains the zxid, for a
-            // setData in a multi but not for a create. The marker is such a setData. If there is no marker, we write
-            // the first lease's data with a setData.
+            // The token is the grant's zxid. ZooKeeper before 3.9 returns it in a multi for a setData but not for a
+            // create. The release marker is a setData. Without a marker, write the first lease's data with a setData.
             ops.push(Op::SetData {
                 path: first.clone(),
                 data,
@@ -343,14 +330,12 @@ impl<'a> PermitWaiter<'a> {
         (conditions, ops)
     }
 
-    /// Decides how to continue after the store refused the operation at `index`. No operation of the grant was
-    /// executed.
+    /// Decides how to continue after the store refused the operation at `index`, and with it the whole grant.
     fn refused(&mut self, index: usize, why: Error, conditions: usize) -> Result<Option<Zxid>> {
         use Error::{BadVersion, NoAuth, NoNode, NotEmpty};
         if !self.waiter.has_entered() {
             return match why {
-                // Join the queue instead. Joining needs other permissions than this grant, and reports an error if one
-                // is missing.
+                // Join the queue instead. If a permission is missing there too, joining reports it.
                 BadVersion { .. } | NoNode { .. } | NotEmpty { .. } | NoAuth { .. } => Ok(None),
                 why => Err(why.into()),
             };
@@ -358,23 +343,22 @@ impl<'a> PermitWaiter<'a> {
         let (leave_queue, marker) = (conditions, conditions + 1);
         let has_marker = self.waiter.move_marker().is_some();
         match why {
-            // The number changed or was deleted, or too few permits are free. The next read stores a missing number.
+            // The number changed or was deleted, or too few permits are free. Read again.
             BadVersion { .. } | NotEmpty { .. } | NoNode { .. } if index < conditions => Ok(None),
             NoNode { .. } if index == leave_queue => Err(self.waiter.removed()),
-            // Another client writes the queue's znode, or we have no permission to write it. The marker only saves the
-            // next waiter a list, so try again without it.
+            // Another client has written the queue's znode, or we have no permission. The release marker only saves the
+            // next waiter a list, so try without it.
             BadVersion { .. } | NoAuth { .. } if index == marker && has_marker => {
                 self.waiter.forget_marker();
                 Ok(None)
             }
-            // The leases' parent, a container, was reaped by the server. The next read notices that.
             NoNode { .. } => Ok(None),
             why => Err(why.into()),
         }
     }
 
-    /// Finds out whether a grant with a lost reply was executed. Sends a check, which the store orders behind the grant
-    /// like a write. A read on the next connection could overtake the grant.
+    /// Finds out whether a grant with a lost reply was executed. A check is ordered behind the grant like a write. A
+    /// read on the next connection could overtake the grant.
     async fn resolve_lost(&mut self) -> Result<Option<Zxid>> {
         let (session, first) = (self.session(), self.leases.exact_names()[0].clone());
         let asked = match self.waiter.has_entered() {
@@ -391,8 +375,7 @@ impl<'a> PermitWaiter<'a> {
                 self.leases.resolve(false);
                 return Ok(None);
             }
-            // The grant was not executed, or the first lease was removed afterwards. In the latter case other leases of
-            // the request may still exist.
+            // The grant was not executed, or the first lease was removed afterwards. Other leases may still exist.
             (false, false) => {
                 self.leases.abandon();
                 let names = fresh_leases(self.znodes.leases.path(), self.wanted)?;
@@ -401,19 +384,19 @@ impl<'a> PermitWaiter<'a> {
             }
             (true, false) | (false, true) => {}
         }
-        // The entry was deleted, either by the grant or by another client. All leases are created together, so the
-        // first lease shows whether the grant was executed.
+        // The grant or another client deleted the entry. All leases are created together, so the first lease shows
+        // which.
         let created = created_at(session, &first).await?;
         match created {
             Some(_) => self.leases.resolve(true),
-            // The claim stays unresolved, so dropping it deletes any leases that exist.
+            // Dropping the unresolved claim deletes any leases that exist.
             None => return Err(self.waiter.gone(&asked)),
         }
         Ok(created)
     }
 
-    /// Confirms that the leases exist, and repeats this until the session's lease is valid for long enough (invariant
-    /// 6). The grant may have used up most of the lease.
+    /// Confirms that the leases exist, and repeats this until the session's own lease is valid for long enough
+    /// (invariant 6).
     async fn prove(&mut self, made: Zxid) -> Result<()> {
         while !self.waiter.may_grant() {
             self.waiter.renew_lease().await?;
@@ -432,8 +415,8 @@ impl<'a> PermitWaiter<'a> {
         let session = self.session();
         let token = FencingToken::new(made);
         let lease = self.waiter.granted_instead(token);
-        // There is no await from here on, so a drop finds either the claim or the guards. Only one guard sends the
-        // events, because all the guards are lost and released together.
+        // From here on there is no await, so no drop can happen before the guards own the leases. One guard reports the
+        // events of all.
         let mut events = events;
         let guards = self.leases.take().into_iter().map(|path| {
             let grant = Grant::new(path.into(), token, lease.clone());

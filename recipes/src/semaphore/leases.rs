@@ -1,7 +1,7 @@
-//! Leases: the znodes of a request's permits, whose names are chosen before they are created.
+//! Leases: the znodes of a request's permits.
 //!
-//! We choose the full names, because if the store appended a number, we would not know the names after a lost reply. In
-//! [`local`](super::local), the store appends a number, because no reply can be lost there.
+//! We choose the full names before the create. If the store appended a number, we would not know the names after a lost
+//! reply.
 
 use lockkeeper_store::{Error, LARGEST_REQUEST_BYTES, ZnodePath};
 
@@ -10,8 +10,8 @@ use crate::names::{EntryId, Kind};
 /// Minimum number of bytes to create one lease, without its parent's path and its data.
 const LEASE_BYTES: usize = 64 + "/_c_00000000-0000-4000-8000-000000000000-lease-0000000000".len();
 
-/// Refuses a count that does not fit into one request before the paths are allocated, so that a count of 2^32 does not
-/// exhaust the memory. Because of the leases' data, a smaller count may still be refused when it is sent.
+/// Refuses a count that does not fit into one request before we allocate the paths, because a count of 2^32 would
+/// exhaust the memory.
 pub(super) fn check_count(parent: &ZnodePath, count: u32) -> Result<(), Error> {
     let each = LEASE_BYTES + parent.as_str().len();
     let actual = each.saturating_mul(usize::try_from(count).unwrap_or(usize::MAX));
@@ -25,7 +25,6 @@ pub(super) fn check_count(parent: &ZnodePath, count: u32) -> Result<(), Error> {
     })
 }
 
-/// Returns the paths of `count` leases, with names that no other request uses.
 pub(super) fn fresh_leases(parent: &ZnodePath, count: u32) -> Result<Vec<ZnodePath>, Error> {
     let name = Kind::Lease.name(EntryId::fresh());
     let paths = (0..count).map(|index| parent.join(&format!("{name}{index:010}")));

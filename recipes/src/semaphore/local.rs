@@ -1,4 +1,4 @@
-//! Takes a free permit in an embedded store by reference, without a request and without building a path.
+//! Fast path that takes a free permit in an embedded store without a request.
 
 use lockkeeper_store::{Condition, EnqueueMode};
 
@@ -12,11 +12,11 @@ use crate::options::LockOptions;
 use crate::queue::{LocalAttempt, LocalEntry};
 
 impl Semaphore {
-    /// Takes a permit if the number of permits is unchanged, one is free, and no request waits. Returns `None`
-    /// otherwise, or if a request is needed.
+    /// Takes a permit if the number of permits is unchanged, one is free, and no request waits. Otherwise returns
+    /// `None`.
     ///
-    /// There is no await between creating the lease's znode and building its guard, so no drop can happen in between
-    /// (invariant 7).
+    /// There is no await between creating the lease's znode and its guard, so a drop cannot leave a lease without an
+    /// owner (invariant 7).
     #[inline(never)]
     pub(super) fn take_locally(&self, count: u32, options: &LockOptions) -> Result<Option<Permit>> {
         options.check()?;
@@ -43,7 +43,6 @@ impl Semaphore {
                 znode: leases,
                 limit: total.number - 1,
             },
-            // We must not overtake a waiter, so the queue must be empty.
             Condition::Children {
                 znode: locks,
                 limit: 0,
@@ -58,7 +57,7 @@ impl Semaphore {
         let attempt = LocalEntry::enter(&self.client, leases, kind, mode, data, false, hold)?;
         Ok(match attempt {
             LocalAttempt::Granted(permit) => Some(permit),
-            // If the session has ended or its lease has lapsed, the permit was returned.
+            // If the session has ended or its lease has lapsed, `enter` has returned the permit.
             LocalAttempt::Queued(_) | LocalAttempt::Unsupported => None,
         })
     }

@@ -7,16 +7,13 @@ use std::ops::Deref;
 use crate::error::Result;
 use crate::guard::GuardSet;
 
-/// The guard of one or more permits of a [`Semaphore`](crate::Semaphore). Dropping it returns the permits, like
-/// dropping a [`Guard`](crate::Guard). [`release`](Self::release) also waits for the confirmation.
+/// The guard of one or more permits of a [`Semaphore`](crate::Semaphore). Dropping it returns the permits.
 ///
-/// It is a [`GuardSet`] with one znode per permit, and has its methods. It is lost together with its session. If one
-/// permit is lost, for example by a forced removal, all of them count as lost.
+/// It is a [`GuardSet`] with one znode per permit. If one permit is lost, for example by a forced removal, all of them
+/// count as lost.
 ///
-/// Do not use the [`fencing_token`](GuardSet::fencing_token) to refuse writes if the semaphore has more than one
-/// permit. Such a semaphore has several holders at a time, so a resource that refuses older tokens would refuse current
-/// holders. The token still identifies the grant, for example in the resource's logs. It is only a fencing token like a
-/// mutex's while the semaphore has a single permit.
+/// Use the [`fencing_token`](GuardSet::fencing_token) to refuse writes only if the semaphore has a single permit. With
+/// more permits, a resource that refuses older tokens would refuse current holders.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -43,10 +40,10 @@ impl Permit {
         u32::try_from(self.leases.guards().len()).unwrap_or(u32::MAX)
     }
 
-    /// Splits off `count` permits into a separate guard. Both guards keep the token. Returns `None` without a change if
-    /// `count` is 0 or no permit would remain. Sends nothing.
+    /// Splits off `count` permits into a separate guard with the same token. Returns `None` without a change if `count`
+    /// is 0 or no permit would remain. Sends nothing.
     ///
-    /// The events of the wait continue with the permits that remain in this guard.
+    /// Only this guard reports further events.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

@@ -16,31 +16,27 @@ use crate::path::LockPath;
 use crate::queue::{check_kind, create_above};
 use crate::retry::retry;
 
-/// The znodes of a semaphore. Shared by all clones of a handle.
 pub(super) struct Znodes {
     pub(super) root: ZnodePath,
     pub(super) locks: ZnodeHandle,
-    /// The held permits, one child each, including leases of other libraries.
+    /// The held permits, one child each.
     pub(super) leases: Arc<ZnodeHandle>,
-    /// The znode whose data is the number of permits.
     pub(super) permits: ZnodeHandle,
-    /// The number that this handle was created with, or `None` if it uses the stored one.
+    /// The number that the caller stated. `None` uses the stored number.
     stated: Option<u32>,
     /// True once `stated` has been compared with the stored number. From then on the handle follows changes of the
-    /// stored number. Relaxed ordering is enough, because comparing twice does no harm.
+    /// stored number.
     is_checked: AtomicBool,
-    /// The number of permits as last read. It is only a hint, and never decides whether to grant.
+    /// The number of permits as last read. It never decides a grant.
     last_seen: Mutex<Total>,
-    /// True once the store has refused a transaction because it does not support [conditions](Self::conditions).
+    /// True once the store has refused a transaction with [conditions](Self::conditions).
     lacks_conditions: AtomicBool,
-    /// Hint that permits are contended. A request then joins the queue without trying to take free permits first.
+    /// Hint that a request should join the queue without trying to take free permits first.
     is_contended: AtomicBool,
 }
 
-/// Maximum size, in bytes, of the number's data in the condition of a request for permits.
 const MAX_NUMBER_BYTES: usize = 256;
 
-/// The total number of permits as last read, or 0 before the first read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Total {
     pub(super) number: u32,
@@ -62,7 +58,7 @@ impl PermitsData {
         number.expect("a number is plain JSON").into()
     }
 
-    /// Returns the number, or `None` for data of another version or kind.
+    /// Parses the number. Returns `None` for data of another version.
     pub(crate) fn parse(data: &[u8]) -> Option<u32> {
         let number: Self = serde_json::from_slice(data).ok()?;
         (number.v == Self::VERSION).then_some(number.permits)
@@ -104,9 +100,8 @@ impl Znodes {
     }
 
     fn note_total(&self, number: u32, data: &[u8]) {
-        // We copy the data, because the slice may keep a whole receive buffer alive. If the data are too long, we build
-        // them from the number. They may then differ from the stored data. In that case the condition fails, and the
-        // number is read.
+        // Copy the data, because the slice may keep a whole receive buffer alive. If the data is too long, build it
+        // from the number. If the stored data differs from it, the condition fails, and we read the number.
         let data = match data.len() <= MAX_NUMBER_BYTES {
             true => Bytes::copy_from_slice(data),
             false => PermitsData::to_bytes(number),
@@ -134,8 +129,8 @@ impl Znodes {
         self.is_contended.store(is_contended, Ordering::Relaxed);
     }
 
-    /// Returns the conditions for taking `wanted` of `total` permits without a read. They compare the data and not the
-    /// version, because a recreated znode may have the same version.
+    /// Returns the conditions for taking `wanted` of `total` permits without a read. They compare the data, because a
+    /// recreated znode may have the same version.
     pub(super) fn conditions(&self, wanted: u32, total: Total) -> [Condition; 2] {
         [
             Condition::Data {
@@ -160,7 +155,7 @@ impl Znodes {
         })
     }
 
-    /// At a handle's first use, compares its number with the stored one, or stores it.
+    /// Compares the handle's number with the stored number at the first use.
     pub(super) async fn check_stated(&self, session: &Session) -> Result<()> {
         if self.is_checked() {
             return Ok(());
@@ -169,11 +164,11 @@ impl Znodes {
     }
 
     async fn check_stated_now(&self, session: &Session) -> Result<()> {
-        // Check the kind first, because a number must not be stored in another recipe's queue.
+        // A number must not be stored in another recipe's queue.
         self.check_kind(session).await?;
         let stored = self.read(session).await?.total;
         if let Some(stated) = self.stated.filter(|stated| *stated != stored) {
-            // Do not mark the number as checked, so that the next use compares again.
+            // Leave `is_checked` false, so that the next use compares again.
             let path = self.root.clone();
             return Err(LockError::PermitsMismatch {
                 path,
@@ -203,7 +198,6 @@ impl Znodes {
             // undo another client's change.
             match retry(|| session.set_data(self.permits.path(), data.clone(), None)).await {
                 Ok(_) => break,
-                // If another client stores its number before us, the next round overwrites it.
                 Err(Error::NoNode { .. }) => self.store_first(session, permits).await?,
                 Err(error) => return Err(error.into()),
             }
@@ -218,31 +212,29 @@ impl Znodes {
             let data = PermitsData::to_bytes(permits);
             let mode = CreateMode::Persistent;
             match retry(|| session.create(self.permits.path(), data.clone(), mode)).await {
-                // The stored number is ours, or another client stored its number first.
                 Ok(_) | Err(Error::NodeExists { .. }) => return Ok(()),
                 Err(Error::NoNode { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
-            // Create the parent as a container, so that nothing remains of an unused semaphore once its number is
-            // deleted.
+            // The server deletes a container once it is empty.
             create_above(session, &self.root, CreateMode::Container).await?;
         }
     }
 
-    /// Returns the reads for the supply. Leases are counted by their parent's Stat, so the size of the answer does not
-    /// depend on the number of waiters or holders.
+    /// Returns the reads for the supply. The parent's Stat counts the leases, so the answer does not grow with the
+    /// queue.
     pub(super) fn reads(&self) -> Vec<ReadOp> {
         [self.permits.path(), self.leases.path()]
             .map(|path| ReadOp::GetData(path.clone()))
             .to_vec()
     }
 
-    /// Reads the supply. If no number is stored, stores the handle's own.
     pub(super) async fn read(&self, session: &Session) -> Result<Supply> {
         Ok(self.read_with(session, None).await?.0)
     }
 
-    /// Reads the supply and the Stat of another znode, if it exists, in one request.
+    /// Reads the supply and the Stat of another znode, if it exists, in one request. Stores the stated number if none
+    /// is stored.
     pub(super) async fn read_with(
         &self,
         session: &Session,
@@ -274,7 +266,7 @@ impl Znodes {
         }
     }
 
-    /// Parses the answers to [`reads`](Self::reads). Returns `None` if no number is stored.
+    /// Parses the replies to [`reads`](Self::reads). Returns `None` if no number is stored.
     pub(super) fn parse(&self, answers: &[ReadReply]) -> Result<Option<Supply>> {
         let (total, version) = match answers.first() {
             Some(ReadReply::Data { data, stat }) => {
@@ -293,14 +285,12 @@ impl Znodes {
         Ok(Some(Supply {
             total,
             version,
-            // No server returns a negative number of children.
             held: u32::try_from(held).unwrap_or(0),
             has_leases,
         }))
     }
 
-    /// Parses the data of the znode `permits`. Refuses data of another version, because a wrong number could grant too
-    /// many permits.
+    /// Parses the stored number. Refuses data of another version, because a wrong number could grant too many permits.
     pub(super) fn number(&self, data: &[u8]) -> Result<u32> {
         PermitsData::parse(data).ok_or_else(|| LockError::InvalidPermitsData {
             path: self.permits.path().clone(),
@@ -308,8 +298,8 @@ impl Znodes {
         })
     }
 
-    /// Returns true if one read shows enough free permits and an empty queue. Children of the queue that are not
-    /// contenders can make it return false, but a try never overtakes a waiter.
+    /// Returns true if one read shows enough free permits and an empty queue. Children that are not contenders count
+    /// too, so the result can be false without a waiter.
     pub(super) async fn looks_free(&self, session: &Session, count: u32) -> Result<bool> {
         let (supply, queue) = self.read_with(session, Some(self.locks.path())).await?;
         self.check_total(count, supply.total)?;

@@ -1,7 +1,5 @@
-//! Entry points for fuzzers. They read arbitrary bytes as data that another client left in a lock's znodes. No input
-//! may cause a panic. Data that we can parse must not change when we write and read them again.
-//!
-//! The folder `fuzz/` of the repository contains the fuzzers and their corpus.
+//! Entry points for the fuzzers in `fuzz/`. They read arbitrary bytes as data that another client left in a lock's
+//! znodes. No input may cause a panic, and data that we can parse must survive a write and a read.
 
 use std::time::Duration;
 
@@ -18,21 +16,18 @@ use crate::semaphore::PermitsData;
 use crate::token::FencingToken;
 use crate::warden::HoldTimes;
 
-/// Separates the data of successive writes. This byte never occurs in UTF-8 text.
+/// Separates successive writes. This byte never occurs in UTF-8 text.
 const DIVIDER: u8 = 0xff;
 
-/// Maximum number of writes, and of names, in one input.
 const MOST: usize = 64;
 
 const FORMS: [fn(&[u8]) -> bool; 4] = [metadata, markers, numbers, names];
 
-/// Reads bytes as the contents of a lock's znodes. The first byte selects how the rest is read: as the data of a
-/// contender's znode, as the data of a queue's parent, as the data of the recipes' other znodes, or as the names of a
-/// queue's children. Data of successive writes are separated by 0xff, and names by line feeds. Returns true if any part
-/// could be parsed.
+/// Reads bytes as the contents of a lock's znodes. The first byte selects a function of `FORMS` that reads the rest.
+/// Returns true if any part could be parsed.
 ///
 /// # Panics
-/// If data that could be parsed differ after they were written and read again, or break a rule of their reader.
+/// If parsed data changes by a write and a read, or breaks a rule of its reader.
 pub fn entries(bytes: &[u8]) -> bool {
     let Some((form, rest)) = bytes.split_first() else {
         return false;
@@ -44,7 +39,6 @@ fn writes(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split(|byte| *byte == DIVIDER).take(MOST)
 }
 
-/// Reads successive data of a holder's znode.
 fn metadata(bytes: &[u8]) -> bool {
     let lock: ZnodePath = "/lock".parse().expect("a path");
     let mut hold_times = HoldTimes::default();
@@ -82,7 +76,7 @@ fn metadata(bytes: &[u8]) -> bool {
     is_understood
 }
 
-/// Adds a request to the data. It must be received as a new request, and must change nothing else.
+/// Adds a request, which must be received as a new request and change nothing else.
 fn asks(data: &[u8], metadata: Option<&LockMetadata>, stat: &Stat) {
     let before = request_in(data, stat, None);
     let asked = with_request(data, Some("fuzzer"), 7);
@@ -125,8 +119,7 @@ const KINDS: [Kind; Kind::COUNT] = [
     Kind::Candidate,
 ];
 
-/// Reads data of a queue's parent. A marker must only be valid in the queue where it was written, and the next release
-/// must replace it.
+/// A marker must only be valid in the queue where it was written, and the next release must replace it.
 fn markers(bytes: &[u8]) -> bool {
     let mut is_understood = false;
     let entry: ZnodePath = "/lock/a-lock-0000000007".parse().expect("a path");
@@ -155,7 +148,6 @@ fn markers(bytes: &[u8]) -> bool {
     is_understood
 }
 
-/// Reads the number of permits of a semaphore, and the record of a job's last run.
 fn numbers(bytes: &[u8]) -> bool {
     const PERIOD: Duration = Duration::from_secs(60);
     let mut is_understood = false;
@@ -178,8 +170,7 @@ fn numbers(bytes: &[u8]) -> bool {
     is_understood
 }
 
-/// Reads names of a queue's children. Each waiter must be behind all earlier entries, and must watch the nearest entry
-/// that blocks it.
+/// Each waiter must be behind all earlier entries, and must watch the nearest entry that blocks it.
 fn names(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let names: Vec<String> = text.split('\n').take(MOST).map(str::to_owned).collect();
@@ -223,7 +214,7 @@ fn waits(names: &[String], me: &str, blockers: Blockers) -> bool {
             (Some(name), expected.len() + 1)
         );
         match converted(name) {
-            // The entry may have been converted, so the waiter has to read it first.
+            // The entry may have been converted, so the waiter reads it first.
             Some(_) => {
                 ahead.shorten(None);
                 assert_eq!(ahead.nearest(), Some(name), "not before it was asked about");
@@ -237,7 +228,7 @@ fn waits(names: &[String], me: &str, blockers: Blockers) -> bool {
     true
 }
 
-/// Returns the generated inputs of the corpus, with their names.
+/// Returns the named inputs of the corpus.
 pub fn corpus() -> Vec<(&'static str, Vec<u8>)> {
     let stated = r#"{"v":1,"label":"x","expected_hold_ms":1000,"alert_at_ms":2000,"auto_unlock_at_ms":3000,"team":["blue",1.5]}"#;
     let asked = with_request(stated.as_bytes(), Some("jane"), 7);

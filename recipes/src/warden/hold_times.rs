@@ -1,8 +1,7 @@
-//! [`HoldTimes`]: the holders of one lock, and how long each has been seen. It does no I/O and reads no clock.
+//! [`HoldTimes`]: the holders of one lock and their times. It does no I/O and reads no clock.
 //!
 //! The time of a holder starts when the warden first sees the holder, and restarts when the warden sees a sign of life.
-//! The warden always sees an event after it happened. So the measured times are never too long, and no holder is
-//! reported or removed early.
+//! The warden sees every event after it happened, so no holder is reported or removed early.
 
 use std::time::Duration;
 
@@ -19,13 +18,12 @@ pub(crate) struct HoldTimes(Vec<HoldTime>);
 #[derive(Debug)]
 struct HoldTime {
     entry: QueueEntry,
-    /// Time at which it was first seen as a holder, or first seen after its last sign of life.
     since: BootInstant,
     reported: Vec<OverdueLevel>,
 }
 
 impl HoldTimes {
-    /// Replaces the holders with the ones that were read just before `now`. Known holders keep their times.
+    /// Replaces the holders. Known holders keep their times.
     pub(crate) fn update(&mut self, holders: Vec<QueueEntry>, now: BootInstant) {
         let mut before = std::mem::take(&mut self.0);
         self.0 = holders
@@ -50,7 +48,6 @@ impl HoldTimes {
         self.0.clear();
     }
 
-    /// Returns true if a holder declares a duration.
     pub(crate) fn has_statements(&self) -> bool {
         self.0.iter().any(|seen| {
             let metadata = seen.metadata();
@@ -81,7 +78,6 @@ impl HoldTimes {
         self.0.iter().filter_map(highest).collect()
     }
 
-    /// Returns each holder that has reached a new level since the last call.
     pub(crate) fn newly_overdue(&mut self, lock: &ZnodePath, now: BootInstant) -> Vec<Overdue> {
         let mut newly_overdue = Vec::new();
         for seen in &mut self.0 {
@@ -114,8 +110,8 @@ impl HoldTimes {
     }
 }
 
-/// Returns true if two entries are the same holder. We compare both fields, because permits of one grant share a token,
-/// and a new znode may reuse a path.
+/// Returns true if two entries are the same holder. Permits of one grant share a token, and a new znode may reuse a
+/// path, so we compare both.
 pub(crate) fn is_same(one: &QueueEntry, other: &QueueEntry) -> bool {
     one.fencing_token == other.fencing_token && one.path == other.path
 }
@@ -131,7 +127,7 @@ impl HoldTime {
 
     fn seen_again(self, mut entry: QueueEntry, now: BootInstant) -> Self {
         let is_silent = self.is_silent_until(&entry);
-        // Curator's request has replaced the metadata. The durations that the holder declared before still apply.
+        // The durations that the holder declared still apply after Curator's request has replaced the metadata.
         if entry.metadata.is_none() && entry.data == CURATORS_REQUEST {
             entry.metadata = self.entry.metadata;
         }
@@ -141,15 +137,14 @@ impl HoldTime {
         Self { entry, ..self }
     }
 
-    /// Returns true if only revocation requests were written since `self` was read. Other clients write these requests,
-    /// so they must not keep a dead holder alive.
+    /// Returns true if only revocation requests were written since `self` was read. Other clients write them, so they
+    /// are no sign of life.
     fn is_silent_until(&self, now: &QueueEntry) -> bool {
         if now.version == self.entry.version {
             return true;
         }
         if now.data == CURATORS_REQUEST {
-            // Curator's request overwrites all data. The version shows whether the holder wrote a `keep_alive` before
-            // the request.
+            // Curator's request overwrites all data. Only the version shows whether a `keep_alive` preceded it.
             return now.version == self.entry.version.wrapping_add(1);
         }
         let rest = |entry: &QueueEntry| {
@@ -170,7 +165,6 @@ impl HoldTime {
         Some(self.overdue_on(lock, level, stated, now))
     }
 
-    /// Returns the duration that the holder declared for a level, if it has passed.
     fn exceeded(&self, level: OverdueLevel, now: BootInstant) -> Option<Duration> {
         let stated = level.after(self.metadata()?)?;
         (now.since(self.since) >= stated).then_some(stated)
@@ -281,7 +275,6 @@ mod tests {
             ..entry(version, data)
         };
         let mut seen = HoldTimes::default();
-        // Three permits, split into guards that each call `keep_alive`.
         let look = [(0, STATED), (0, STATED), (0, STATED)];
         let alive_once = [(0, STATED), (0, STATED), (1, ALIVE)];
         let alive_both = [(0, STATED), (1, ALIVE), (1, ALIVE)];
@@ -314,11 +307,10 @@ mod tests {
         seen.update(vec![entry(4, STATED)], at(100));
         seen.update(vec![entry(5, CURATORS_REQUEST)], at(105));
         assert_eq!(levels(&seen, 110), [OverdueLevel::Alert]);
-        // The entry was written twice. The first write may have been a sign of life.
+        // The first of two writes may have been a sign of life.
         seen.update(vec![entry(7, CURATORS_REQUEST)], at(106));
         assert_eq!(levels(&seen, 115), []);
         assert_eq!(levels(&seen, 116), [OverdueLevel::Alert]);
-        // If the first read of an entry already shows Curator's request, the warden does not know its durations.
         seen.clear();
         seen.update(vec![entry(7, CURATORS_REQUEST)], at(200));
         assert_eq!(seen.next_due(), None);

@@ -1,4 +1,4 @@
-//! [`LockWatcher`]: a warden's loop over one lock: read the holders, report, remove, wait.
+//! [`LockWatcher`]: a warden's loop over one lock.
 //!
 //! When the time of a holder has passed, we read the holder again, report it, and only then remove it, at the version
 //! that was read. So a holder that gave a sign of life in time is never removed, whichever reply is lost (test
@@ -27,9 +27,8 @@ pub(super) struct LockWatcher {
     pub(super) path: ZnodePath,
     pub(super) hold_times: Arc<Mutex<HoldTimes>>,
     pub(super) reporter: LossySender<WardenReport>,
-    /// `None` if overdue holders are only reported.
     pub(super) removal: Option<Removal>,
-    /// Holders whose delete was sent but not answered. The next read shows whether they are gone.
+    /// Holders whose delete was not answered. The next read shows whether they are gone.
     pub(super) unanswered: Vec<QueueEntry>,
 }
 
@@ -39,21 +38,19 @@ struct Look {
     watchers: Vec<Watcher>,
 }
 
-/// Pause after failing to open a session. Without it the loop would be busy, because a refused connection fails
-/// immediately.
+/// Pause after failing to open a session. Refused connections fail immediately, so the loop would otherwise be busy.
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) trait Watch: Send + 'static {
     fn client(&self) -> &Client;
 
-    /// The path to report if it cannot be watched.
     fn path(&self) -> &ZnodePath;
 
     fn reporter(&self) -> &LossySender<WardenReport>;
 
     fn clear(&self);
 
-    /// Watches in one session. Returns the error that ended the watch.
+    /// Returns the error that ended the watch in this session.
     fn watch_in(&mut self, session: &Session) -> impl Future<Output = Error> + Send;
 }
 
@@ -65,12 +62,11 @@ pub(super) async fn watch(mut watcher: impl Watch) {
                 watcher.client().clock().sleep(PAUSE).await;
                 continue;
             }
-            // The client was closed as intended, which is not a failure.
             Err(error) if error.is_session_end() => return,
             Err(error) => break error,
         };
         match watcher.watch_in(&session).await {
-            // A sign of life may have been missed between two sessions.
+            // We may have missed a sign of life between two sessions.
             error if error.is_session_end() => watcher.clear(),
             error => break error,
         }
@@ -100,17 +96,15 @@ impl Watch for LockWatcher {
         self.hold_times.lock().clear();
     }
 
-    /// Reads the holders at each change, and when a holder becomes overdue. So a report is always based on a read after
-    /// the holder became overdue, which would have shown a sign of life.
     async fn watch_in(&mut self, session: &Session) -> Error {
         loop {
-            // Read the number of the connection before the holders. If the client reconnects afterwards, the watches
-            // may be lost, and the wait below must end.
+            // Read the connection number before the holders. If the client reconnects after that, the watches may be
+            // lost, so the wait must end.
             let connection = session.status().connection();
             let look = match look(session, &self.path).await {
                 Ok(Some(look)) => look,
-                // This is not a busy loop, because the next read waits for a connection, or no longer finds the entry
-                // that left.
+                // Not a busy loop, because the next read waits for a connection, or no longer finds the entry that
+                // left.
                 Ok(None) | Err(Error::ConnectionLoss) => continue,
                 Err(error) => return error,
             };
@@ -138,7 +132,7 @@ impl Watch for LockWatcher {
 }
 
 impl LockWatcher {
-    /// Reports removals and overdue holders. Returns the time assigned to the read.
+    /// Reports removals and overdue holders. Returns the time of the read.
     fn report(&mut self, holders: Vec<QueueEntry>) -> BootInstant {
         let path = &self.path;
         let mut removed = std::mem::take(&mut self.unanswered);
@@ -154,8 +148,8 @@ impl LockWatcher {
         now
     }
 
-    /// Deletes the holders that were overdue at `now`, the time of the last report. With a later time, we could delete
-    /// a holder that was not reported.
+    /// Deletes the holders that were overdue at `now`, the time of the last report. A later time could include a holder
+    /// that was not reported.
     async fn remove_overdue_holders(
         &mut self,
         session: &Session,
@@ -170,14 +164,12 @@ impl LockWatcher {
             any = true;
             match removal.remove(session, &entry).await? {
                 Removed::Done => {
-                    // Update the times before the report, as in `report`.
                     self.hold_times.lock().remove(&entry);
                     let path = self.path.clone();
                     self.reporter.send(WardenReport::Removed { path, entry });
                 }
-                // The holder has written its data or left. The next read shows which.
                 Removed::Refused => {}
-                // Report it once a read shows that the entry is gone, so that there is one report per removal.
+                // Report the removal once a read shows that the entry is gone.
                 Removed::Unanswered => self.unanswered.push(entry),
                 Removed::Forbidden => {
                     super::removal_ended(&self.path);
@@ -203,7 +195,7 @@ async fn look(session: &Session, path: &ZnodePath) -> Result<Option<Look>, Error
 
 enum Seen {
     Holders(Look),
-    /// A persistent znode with a contender's name. It does not hold the lock and never leaves.
+    /// A persistent znode with a contender's name, which never holds the lock or leaves.
     NotEphemeral(ZnodePath),
     Left,
 }
@@ -228,18 +220,17 @@ async fn look_past(
         holders: Vec::new(),
         watchers: Vec::new(),
     };
-    // A single exclusive holder has its own watch, and no other contender can hold the lock before that holder leaves.
-    // So we do not watch the list, and contenders that join cost nothing.
+    // While a single exclusive holder exists, no other contender can hold the lock. The watch on that holder is enough,
+    // so contenders that join cost nothing.
     let found = if is_alone {
         found
     } else {
-        // Use the list that was read with the watch. A change between the first list and this one does not fire the
-        // watch.
+        // Use the list that was read with the watch, because a change before that list does not fire the watch.
         let (names, watcher) = watch_names(session, &queue).await?;
         look.watchers.push(watcher);
         holders(&names)?
     };
-    // Send all reads before awaiting the first, so that they take one round trip.
+    // Send all reads before awaiting the first.
     let reads: Vec<_> = found.iter().map(|path| session.watch_data(path)).collect();
     for (path, read) in found.into_iter().zip(reads) {
         let (data, stat, watcher) = match read.await {
@@ -257,7 +248,7 @@ async fn look_past(
 
 type Listed = (ZnodePath, Vec<String>);
 
-/// Lists the queue that contains the holders, which is `leases` for a semaphore.
+/// Lists the queue with the holders, which is `leases` for a semaphore.
 async fn list(session: &Session, path: &ZnodePath) -> Result<Option<Listed>, Error> {
     let names = match session.get_children(path).await {
         Ok((names, _)) => names,
@@ -267,7 +258,6 @@ async fn list(session: &Session, path: &ZnodePath) -> Result<Option<Listed>, Err
     if !names.iter().any(|name| name == LEASES) {
         return Ok(Some((path.clone(), names)));
     }
-    // A semaphore's waiters are in another queue.
     let leases = path.join(LEASES)?;
     match session.get_children(&leases).await {
         Ok((names, _)) => Ok(Some((leases, names))),

@@ -1,8 +1,7 @@
 //! [`PrefixWatcher`]: a warden's loop over all locks below a prefix.
 //!
 //! [`Changes`] returns the locks to read again, and [`Walk`] reads them together. Only locks whose holders declare
-//! durations are remembered, so an idle lock costs no memory, task, watch or request. As for a single lock, an overdue
-//! holder is read again after its time has passed, reported, and only then removed, at the version that was read.
+//! durations are remembered, so an idle lock costs no memory, task, watch or request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -20,8 +19,7 @@ use crate::observe::QueueEntry;
 use crate::select::{Either, select};
 use crate::stream::LossySender;
 
-/// Maximum number of unreadable znodes to remember. Entries always have new names, so we forget all at this limit and
-/// report them again.
+/// Maximum number of unreadable znodes to remember. At this limit we forget all of them, and report them again.
 const MAX_UNREADABLE: usize = 1_024;
 
 pub(super) struct PrefixWatcher {
@@ -30,16 +28,15 @@ pub(super) struct PrefixWatcher {
     pub(super) times: Arc<Mutex<PrefixTimes>>,
     pub(super) reporter: LossySender<WardenReport>,
     pub(super) removal: Option<Removal>,
-    /// Holders, grouped by lock, whose delete was sent but not answered.
+    /// Holders by lock whose delete was not answered.
     pub(super) unanswered: BTreeMap<ZnodePath, Vec<QueueEntry>>,
     pub(super) unreadable: BTreeSet<ZnodePath>,
 }
 
-/// The holders' times for all locks whose holders declare durations.
 #[derive(Debug, Default)]
 pub(super) struct PrefixTimes {
     locks: BTreeMap<ZnodePath, LockTimes>,
-    /// Locks ordered by the time when their next holder becomes overdue.
+    /// The locks, ordered by the time when their next holder becomes overdue.
     due: BTreeSet<(BootInstant, ZnodePath)>,
 }
 
@@ -70,7 +67,7 @@ impl PrefixTimes {
         }
     }
 
-    /// Replaces the holders of a lock. Returns the newly overdue holders, and the holders that may be removed.
+    /// Returns the newly overdue holders, and the holders that may be removed.
     fn update(
         &mut self,
         lock: &ZnodePath,
@@ -101,7 +98,7 @@ impl PrefixTimes {
         }
     }
 
-    /// Updates the due time of a lock. Removes the lock if none of its holders needs a time.
+    /// Updates the due time of a lock. Forgets a lock without declared durations.
     fn schedule(&mut self, lock: &ZnodePath) {
         let Some(times) = self.locks.get_mut(lock) else {
             return;
@@ -183,7 +180,7 @@ impl PrefixWatcher {
     ) -> Result<(), Error> {
         let prefix = self.prefix.clone();
         let mut walk = Walk::new(session, &prefix);
-        // Known locks that the walk has not found yet. Those that remain at its end have no holder.
+        // Known locks that the walk has not found. At its end, these locks have no holder.
         let mut unseen: BTreeSet<ZnodePath>;
         match changes.take() {
             None => {
@@ -257,7 +254,7 @@ impl PrefixWatcher {
                     break;
                 }
             }
-            // Read the lock again, because the next contender may hold it now, or the holder has written its data.
+            // Read the lock again, because the next contender may hold it now, or the holder has written.
             changes.add(lock);
         }
         Ok(())

@@ -13,16 +13,15 @@ pub(super) struct Removal {
 #[derive(Debug, PartialEq)]
 pub(super) enum Removed {
     Done,
-    /// The holder has written or left since it was read.
     Refused,
-    /// The reply was lost. The next read shows whether the holder is gone.
+    /// The reply was lost.
     Unanswered,
-    /// The entry that must exist is gone, so nothing may be removed any more.
+    /// The warden's own entry is gone, so this warden must remove nothing more.
     Forbidden,
 }
 
 impl Removal {
-    /// Deletes a holder at the version that was read, so that the store refuses the delete after a sign of life.
+    /// Deletes a holder at the version that was read, so that a sign of life makes the delete fail.
     pub(super) async fn remove(
         &self,
         session: &Session,
@@ -31,8 +30,8 @@ impl Removal {
         let (path, version) = (holder.path.clone(), Some(holder.version));
         let deleted = match &self.only_while {
             None => session.delete(&path, version).await,
-            // Delete the holder and check our own entry in one transaction. A warden that was paused and has lost its
-            // lock must not remove holders while its successor does.
+            // Check our own entry in the same transaction. A warden that was paused and has lost its lock must not
+            // remove holders while its successor does.
             Some(own) => {
                 let check = Op::Check {
                     path: own.clone(),

@@ -9,14 +9,13 @@ use crate::metadata::LockMetadata;
 use crate::observe::QueueEntry;
 use crate::stream::{Lossy, LossySender, named_stream};
 
-/// How long a holder has been overdue. A holder may declare a duration for each level, and its level is the last one
-/// whose duration has passed.
+/// Level of an overdue holder: the last of its declared durations that has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum OverdueLevel {
-    /// [`expected_hold`](crate::LockOptions::expected_hold) has passed. The hold is longer than the holder expected.
+    /// [`expected_hold`](crate::LockOptions::expected_hold) has passed.
     Expected,
-    /// [`alert_after`](crate::LockOptions::alert_after) has passed. The hold should raise an alert.
+    /// [`alert_after`](crate::LockOptions::alert_after) has passed.
     Alert,
     /// [`auto_unlock_after`](crate::LockOptions::auto_unlock_after) has passed. The warden may remove the holder.
     AutoUnlock,
@@ -52,10 +51,9 @@ impl fmt::Display for OverdueLevel {
     }
 }
 
-/// Statistics of a warden, based on its last reads. See [`Warden::stats`](crate::Warden::stats).
+/// Statistics of a warden, based on its last reads.
 ///
-/// The statistics cover the locks that the warden times. Below a prefix these are only the locks with a holder that
-/// declares a duration.
+/// Below a prefix, only locks with a holder that declares a duration are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WardenStats {
@@ -63,7 +61,7 @@ pub struct WardenStats {
     pub locks: usize,
     /// Number of holders, overdue or not. For semaphores, the number of held permits.
     pub holders: usize,
-    /// Number of waiters for locks below prefixes. Waiters for separately watched locks are not read and not counted.
+    /// Number of waiters for locks below prefixes.
     pub waiters: usize,
     /// Number of holders whose highest level is [`Expected`](OverdueLevel::Expected).
     pub overdue_expected: usize,
@@ -81,12 +79,12 @@ pub struct WardenStats {
 pub struct Overdue {
     /// Path of the lock.
     pub path: ZnodePath,
-    /// The holder's entry. If Curator's `Revoker` has overwritten its metadata, this field contains the last known
+    /// The holder's entry. If Curator's `Revoker` has overwritten its metadata, the entry contains the last known
     /// metadata.
     pub entry: QueueEntry,
     /// The level reached.
     pub level: OverdueLevel,
-    /// How long the warden has seen the holder without a sign of life. The holder may have held for longer.
+    /// Time since the warden first saw the holder, or saw its last sign of life. The holder may have held for longer.
     pub seen_for: Duration,
     /// Excess over the declared duration of this level.
     pub over_by: Duration,
@@ -112,8 +110,7 @@ impl fmt::Display for Overdue {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum WardenReport {
-    /// A holder is overdue. The warden reports this once per level, and reports it again if the holder becomes overdue
-    /// after a sign of life.
+    /// A holder is overdue. Reported once per level, and again after a sign of life.
     Overdue(Overdue),
     /// The warden has removed the holder. If the reply to the delete was lost, the holder may have left on its own.
     Removed {
@@ -166,8 +163,8 @@ impl Lossy for WardenReport {
 }
 
 named_stream! {
-    /// Stream of a warden's reports, which ends with the warden. A slow reader never slows down the warden. While 1,024
-    /// reports are unread, new reports are dropped and counted ([`Missed`](WardenReport::Missed)).
+    /// Stream of a warden's reports. While 1,024 reports are unread, new reports are dropped and counted
+    /// ([`Missed`](WardenReport::Missed)), so a slow reader never slows down the warden.
     WardenReports of WardenReport;
     /// Waits for the next report. Returns `None` when the warden has ended.
     ///
