@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use lockkeeper::{LockOptions, RwLock, Semaphore};
+use lockkeeper::{FencingEnforced, LockOptions, RwLock, Semaphore, Warden, WardenReport};
 use prometheus::{Registry, TextEncoder};
 use testkit::{alone, on_every_backend};
 
@@ -122,6 +122,30 @@ on_every_backend! {
         guard.release().await.unwrap_err();
         assert_eq!((lost("revoked"), lost("session_expired")), (1.0, 1.0));
         assert_eq!(metrics.get(r#"lockkeeper_locks_held{kind="mutex"}"#), 0.0);
+    }
+
+    async fn a_warden_counts_what_it_reports(env: Env) {
+        if !alone() {
+            return;
+        }
+        let world = World::new(env).await;
+        let metrics = Metrics::new();
+        let soon = Duration::from_millis(5);
+        let overdue = LockOptions::new().alert_after(soon).auto_unlock_after(soon);
+        for (round, watches_prefix) in [(1.0, false), (2.0, true)] {
+            let warden = Warden::builder(&world.observer);
+            let warden = match watches_prefix {
+                false => warden.watch(LOCK).unwrap(),
+                true => warden.watch_prefix(LOCK).unwrap(),
+            };
+            let (_warden, mut reports) = warden.remove_overdue(FencingEnforced).start();
+            let guard = world.mutex().await.lock_with(overdue.clone()).await.unwrap();
+            while !matches!(reports.next().await, Some(WardenReport::Removed { .. })) {}
+            guard.lost().await;
+            assert_eq!(metrics.get("lockkeeper_overdue_locks_removed_total"), round);
+            let alerts = metrics.get(r#"lockkeeper_overdue_locks_total{level="alert"}"#);
+            assert_eq!(alerts, round, "{}", metrics.text());
+        }
     }
 
     async fn each_kind_has_a_label_of_its_own(env: Env) {
