@@ -91,7 +91,7 @@ impl<G: LockGuard> BlockingGuard<G> {
         }
     }
 
-    /// Blocks until a [`Revoker`](super::Revoker) requests the release. Returns each request once.
+    /// Blocks until a [`Revoker`](super::Revoker) requests the release. Skips requests that it has returned before.
     ///
     /// # Errors
     /// [`LostReason`], if the lock is lost first.

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use super::hold_times::{HoldTimes, is_same};
 use super::removal::{Removal, Removed};
-use super::report::{WardenReport, report};
+use super::report::{WardenReport, report, report_removal};
 use crate::holders::LEASES;
 use crate::observe::{Change, QueueEntry, watch_names};
 use crate::queue::{holding, in_order, is_shared};
@@ -165,8 +165,7 @@ impl LockWatcher {
             match removal.remove(session, &entry).await? {
                 Removed::Done => {
                     self.hold_times.lock().remove(&entry);
-                    let path = self.path.clone();
-                    self.reporter.send(WardenReport::Removed { path, entry });
+                    report_removal(&self.reporter, &self.path, entry);
                 }
                 Removed::Refused => {}
                 // Report the removal once a read shows that the entry is gone.

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use super::hold_times::{HoldTimes, is_same};
 use super::lock_watcher::Watch;
 use super::removal::{Removal, Removed};
-use super::report::{Overdue, OverdueLevel, WardenReport, WardenStats, report};
+use super::report::{Overdue, OverdueLevel, WardenReport, WardenStats, report, report_removal};
 use crate::list_locks::{Changes, LockPrefix, Root, Walk};
 use crate::observe::QueueEntry;
 use crate::select::{Either, select};
@@ -239,9 +239,7 @@ impl PrefixWatcher {
                     // Update the times before the report, so that `Warden::overdue` agrees with a report that the user
                     // has received.
                     self.times.lock().remove(lock, &holder);
-                    let path = lock.clone();
-                    let entry = holder;
-                    self.reporter.send(WardenReport::Removed { path, entry });
+                    report_removal(&self.reporter, lock, holder);
                 }
                 Removed::Refused => {}
                 Removed::Unanswered => {

@@ -140,10 +140,7 @@ pub(super) fn report(
     overdue: impl IntoIterator<Item = Overdue>,
 ) {
     for entry in removed {
-        #[cfg(feature = "metrics")]
-        crate::metrics::METRICS.removed.inc();
-        let path = lock.clone();
-        reporter.send(WardenReport::Removed { path, entry });
+        report_removal(reporter, lock, entry);
     }
     for overdue in overdue {
         tracing::warn!(path = %overdue.entry.path, level = overdue.level.label(), "a lock is overdue");
@@ -154,6 +151,17 @@ pub(super) fn report(
             .inc();
         reporter.send(WardenReport::Overdue(overdue));
     }
+}
+
+pub(super) fn report_removal(
+    reporter: &LossySender<WardenReport>,
+    lock: &ZnodePath,
+    entry: QueueEntry,
+) {
+    #[cfg(feature = "metrics")]
+    crate::metrics::METRICS.removed.inc();
+    let path = lock.clone();
+    reporter.send(WardenReport::Removed { path, entry });
 }
 
 impl Lossy for WardenReport {
