@@ -273,8 +273,9 @@ impl Semaphore {
     /// Acquires a permit if one is free now and the queue is empty, otherwise returns `None`.
     ///
     /// A failed try costs one read and no write, except the first use of a handle, which also reads or stores the number
-    /// of permits. It can be stale, see [`synced`](LockOptions::synced). On ZooKeeper even a request that does not wait is briefly in the queue, so a concurrent try may return `None` although
-    /// permits are free. A try never overtakes a waiter.
+    /// of permits. It can be stale, see [`synced`](LockOptions::synced). On ZooKeeper even a request that does not wait is
+    /// briefly in the queue, so a concurrent try may return `None` although permits are free. A try never overtakes a
+    /// waiter.
     ///
     /// Cancel safe, like [`acquire`](Self::acquire).
     ///
