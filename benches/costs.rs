@@ -17,7 +17,7 @@ use clap::{Parser, ValueEnum};
 use common::figures::Row;
 use common::more_recipes::Two;
 use common::options::{count, name};
-use common::recipes::{Permits, Side, Subject};
+use common::recipes::{BenchLock, Permits, Side};
 use common::report::Line;
 use lockkeeper::{Election, Mutex, RwLock};
 use meter::{Cost, Ground};
@@ -87,14 +87,14 @@ struct Bench {
 
 impl Bench {
     /// Measures a recipe with a single mode.
-    async fn recipe<S: Subject>(&self, recipe: Recipe, scenes: &[Scene]) {
+    async fn recipe<S: BenchLock>(&self, recipe: Recipe, scenes: &[Scene]) {
         let only = &[(Side::Write, "")];
         self.recipe_by_sides::<S>(recipe, only, scenes).await;
     }
 
     /// Measures a recipe unless another was requested: the free lock in each mode, with the mode's suffix in the
     /// report, and each of the scenes.
-    async fn recipe_by_sides<S: Subject>(
+    async fn recipe_by_sides<S: BenchLock>(
         &self,
         recipe: Recipe,
         sides: &[(Side, &str)],

@@ -7,7 +7,7 @@ use lockkeeper::{
 };
 
 use super::fresh_number;
-use super::recipes::{Side, Subject};
+use super::recipes::{BenchLock, Side};
 
 /// Two locks, acquired together by `lock_all`.
 #[derive(Clone)]
@@ -23,7 +23,7 @@ impl Two {
     }
 }
 
-impl Subject for Two {
+impl BenchLock for Two {
     type Held = MultiGuard;
 
     fn new(client: &Client, path: LockPath) -> Self {
@@ -61,7 +61,7 @@ pub(crate) struct Called {
 /// A timeout that is never reached.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-impl Subject for Called {
+impl BenchLock for Called {
     type Held = Guard;
 
     fn new(client: &Client, path: LockPath) -> Self {

@@ -5,11 +5,11 @@ use tokio::task::JoinSet;
 
 use lockkeeper::LockGuard;
 
-use crate::common::recipes::{self, Side, Subject};
+use crate::common::recipes::{self, BenchLock, Side};
 use crate::meter::Meter;
 
 /// Holders and waiters in a single session.
-pub(crate) struct Line<S: Subject> {
+pub(crate) struct Line<S: BenchLock> {
     subject: S,
     waiting: JoinSet<()>,
     held: Vec<S::Held>,
@@ -17,7 +17,7 @@ pub(crate) struct Line<S: Subject> {
     granted: mpsc::UnboundedReceiver<(Side, S::Held)>,
 }
 
-impl<S: Subject> Line<S> {
+impl<S: BenchLock> Line<S> {
     pub(crate) async fn held_by(subject: &S, holders: usize) -> Self {
         let (grant, granted) = mpsc::unbounded_channel();
         let mut held = Vec::new();

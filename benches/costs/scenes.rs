@@ -2,7 +2,7 @@
 
 use lockkeeper::{Client, LockGuard};
 
-use crate::common::recipes::{Side, Subject};
+use crate::common::recipes::{BenchLock, Side};
 use crate::line::{Leaving, Line};
 use crate::meter::{Cost, Ground};
 
@@ -81,7 +81,7 @@ impl Scene {
     }
 
     /// Returns the cost of the cheapest hand-over, measured until nothing is in flight.
-    pub(crate) async fn hand_over<S: Subject>(
+    pub(crate) async fn hand_over<S: BenchLock>(
         &self,
         ground: &Ground,
         client: &Client,
@@ -130,7 +130,7 @@ impl Scene {
 }
 
 /// Returns the costs of the cheapest acquire of a free lock and of the cheapest release.
-pub(crate) async fn when_free<S: Subject>(
+pub(crate) async fn when_free<S: BenchLock>(
     ground: &Ground,
     client: &Client,
     subject: &S,

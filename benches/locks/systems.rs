@@ -8,7 +8,7 @@ use lockkeeper_store::CreateMode;
 use crate::common::fresh_name;
 use crate::common::lock::{Ours, Place};
 use crate::common::more_recipes::Two;
-use crate::common::recipes::{Side, Subject};
+use crate::common::recipes::{BenchLock, Side};
 use crate::figures::{Row, Times, WriteTimes};
 use crate::rounds::Contender;
 use crate::workloads::{Case, Workload};
@@ -40,7 +40,7 @@ impl Keeper {
     }
 
     /// Returns the handles for a case. Each client has its own session.
-    pub(crate) async fn locks<S: Subject>(&self, case: &Case) -> Vec<Ours<S>> {
+    pub(crate) async fn locks<S: BenchLock>(&self, case: &Case) -> Vec<Ours<S>> {
         let path = LockPath::new(format!("/bench/{}", fresh_name())).expect("a valid path");
         let mut clients = Vec::new();
         for _ in 0..case.clients {

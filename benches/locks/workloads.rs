@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 use crate::common::lock::{Lock, Ours};
-use crate::common::recipes::Subject;
+use crate::common::recipes::BenchLock;
 use crate::common::workloads::{self, all_asked, count_first_poll};
 use crate::figures::{Row, Times, WriteTimes};
 
@@ -91,7 +91,7 @@ pub(crate) trait Relayed: Lock {
     fn settled_again(&self) -> impl Future<Output = ()> + Send;
 }
 
-impl<S: Subject> Relayed for Ours<S> {
+impl<S: BenchLock> Relayed for Ours<S> {
     async fn settled_again(&self) {
         self.place.settled_again().await;
     }

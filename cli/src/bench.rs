@@ -21,7 +21,7 @@ use crate::target::Target;
 
 use folder::Folder;
 use heading::{Heading, Server};
-pub(crate) use holder::{HOLDER, Holder};
+pub(crate) use holder::{HOLDER, HolderCommand};
 use measure::Run;
 use report::Report;
 

@@ -185,7 +185,7 @@ enum Command {
     /// 1 failed or interrupted, also if a lock was granted twice, 69 the store cannot be reached or was lost.
     Bench(bench::Bench),
     #[command(name = bench::HOLDER, hide = true)]
-    BenchHolder(bench::Holder),
+    BenchHolder(bench::HolderCommand),
     /// Prints the digest of a password, for --user and ACLs.
     ///
     /// It reads one line from stdin. A terminal does not echo it.

@@ -1,6 +1,6 @@
 //! `lockkeeper top`: a full-screen live view of the locks.
 //!
-//! [`State`] contains all data and performs no I/O, and [`mod@draw`] renders the state. This module connects both to
+//! [`TopState`] contains all data and performs no I/O, and [`mod@draw`] renders the state. This module connects both to
 //! the keyboard, the signals and the store.
 
 mod draw;
@@ -28,7 +28,7 @@ use crate::target::Target;
 use draw::{Look, draw};
 use screen::Screen;
 use signals::{Action, Signals};
-use state::{Effect, Input, State};
+use state::{Effect, Input, TopState};
 use store::Store;
 
 const REDRAW: Duration = Duration::from_secs(1);
@@ -79,7 +79,7 @@ impl Top {
             .spawn(move || read_keys(&keys))?;
         let store = Store::new(Feed::new(Some(self.target), client, prefix), tell);
         let mut shell = Shell {
-            state: State::new(),
+            state: TopState::new(),
             look,
             screen,
             store: store.clone(),
@@ -110,7 +110,7 @@ fn read_keys(tell: &Sender<Input>) {
 }
 
 struct Shell {
-    state: State,
+    state: TopState,
     look: Look,
     screen: Screen,
     store: Store,

@@ -41,7 +41,7 @@ pub(crate) struct Queue<'a> {
     pub(crate) kind: Kind,
 }
 
-pub(crate) enum Step {
+pub(crate) enum QueuePosition {
     Clear,
     Behind(Blocker),
     Listed(Vec<String>),
@@ -59,11 +59,11 @@ pub(crate) struct Blocker {
     /// `None` if the entry has already left.
     watcher: Option<Watcher>,
     count: Option<usize>,
-    source: Source,
+    source: BlockerSource,
 }
 
 #[derive(Clone, Copy)]
-enum Source {
+enum BlockerSource {
     /// The store's index. The event of the entry's deletion also says whether another entry blocks.
     Index,
     /// A list of names. It shows the next blocker only if the deleted contender is traceable. Traceable means that we

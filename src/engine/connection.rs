@@ -279,8 +279,8 @@ impl Connection {
         };
         let (answer, shown) = match admitted {
             Ok(shown) => match self.ask_core(ask, shown, now, state) {
-                Step::Done(answer, shown) => (answer, shown),
-                Step::Cut(rest) => {
+                Progress::Done(answer, shown) => (answer, shown),
+                Progress::Cut(rest) => {
                     // A piece of a request may fire events. They show the same state as the request's answer, so they
                     // wait for the same zxid.
                     state.bind(self.session.slot, shown);
@@ -310,7 +310,13 @@ impl Connection {
         Outcome::Answered(waiting)
     }
 
-    fn ask_core(&self, ask: SessionRequest, mut shown: Zxid, now: Now, state: &mut State) -> Step {
+    fn ask_core(
+        &self,
+        ask: SessionRequest,
+        mut shown: Zxid,
+        now: Now,
+        state: &mut State,
+    ) -> Progress {
         let session = self.session;
         let answer = match ask {
             SessionRequest::Request(Request::GetEphemerals { prefix }) => {
@@ -321,14 +327,14 @@ impl Connection {
                 match state.apply(|core, effects| {
                     core.search_some(session, &prefix, PIECE, &mut found, now, effects)
                 }) {
-                    Ok(true) => return Step::Cut(SessionRequest::Search { prefix, found }),
+                    Ok(true) => return Progress::Cut(SessionRequest::Search { prefix, found }),
                     searched => searched.map(|_| Reply::Paths(found.paths)),
                 }
             }
             SessionRequest::Request(Request::Close)
                 if state.apply(|core, _| core.shed_before_close(session)) =>
             {
-                return Step::Cut(SessionRequest::Request(Request::Close));
+                return Progress::Cut(SessionRequest::Request(Request::Close));
             }
             SessionRequest::Request(request) => {
                 let changes = match &self.changes {
@@ -353,7 +359,7 @@ impl Connection {
                 match state.apply(|core, effects| {
                     core.set_some_watches(session, &mut asked, PIECE, now, effects)
                 }) {
-                    Ok(true) => return Step::Cut(SessionRequest::SetWatches(asked)),
+                    Ok(true) => return Progress::Cut(SessionRequest::SetWatches(asked)),
                     set => set.map(|_| Reply::Done),
                 }
             }
@@ -374,7 +380,7 @@ impl Connection {
             // The error may depend on any transaction so far, so the answer must wait until the log has all of them.
             shown = state.core.last_kept();
         }
-        Step::Done(answer, shown)
+        Progress::Done(answer, shown)
     }
 
     pub(crate) fn audited(mut self) -> Self {
@@ -539,7 +545,7 @@ fn end_session(engine: &Arc<Engine>, session: SessionRef) {
     }
 }
 
-enum Step {
+enum Progress {
     /// The answer, and the last transaction that the answer shows.
     Done(Result<CoreReply>, Zxid),
     /// The rest of a request that was interrupted at the end of its turn.

@@ -93,7 +93,7 @@ impl Head {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Link {
+pub(crate) struct FrameChain {
     pub(crate) salt: u64,
     pub(crate) chain: u64,
     pub(crate) synced: u64,
@@ -139,7 +139,7 @@ impl Batch {
 
     /// Writes the head and returns the whole frame. A batch gets its position in the log only when it is written, so
     /// the link is passed only here. A second call replaces the head.
-    pub(crate) fn seal(&mut self, link: Link) -> &[u8] {
+    pub(crate) fn seal(&mut self, link: FrameChain) -> &[u8] {
         if self.bytes.is_empty() {
             self.begin(self.last);
         }
@@ -150,13 +150,13 @@ impl Batch {
 }
 
 /// Encodes a mark, which states that all frames up to number `link.synced` are synced.
-pub(crate) fn mark(link: Link, last: Zxid) -> [u8; HEAD_BYTES] {
+pub(crate) fn mark(link: FrameChain, last: Zxid) -> [u8; HEAD_BYTES] {
     let mut bytes = [0; HEAD_BYTES];
     seal(&mut bytes, link, last, last);
     bytes
 }
 
-fn seal(frame: &mut [u8], link: Link, first: Zxid, last: Zxid) {
+fn seal(frame: &mut [u8], link: FrameChain, first: Zxid, last: Zxid) {
     let payload_bytes = (frame.len() - HEAD_BYTES) as u32;
     frame[4..8].copy_from_slice(&payload_bytes.to_le_bytes());
     frame[8..16].copy_from_slice(&link.salt.to_le_bytes());

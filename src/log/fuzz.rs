@@ -16,7 +16,7 @@ pub(crate) use snapshots::{snapshot, snapshots};
 
 use super::codec::{Malformed, Record};
 use super::disk::Disk;
-use super::frame::{Batch, HEAD_BYTES, Head, Link};
+use super::frame::{Batch, FrameChain, HEAD_BYTES, Head};
 use super::header::header_crc;
 use super::recovery::{self, Content};
 use super::segment::{HEADER_BYTES, log_name};
@@ -51,7 +51,7 @@ pub(crate) fn frame(bytes: &[u8]) -> bool {
         return true;
     });
     records.iter().for_each(|record| batch.push_record(record));
-    let link = Link {
+    let link = FrameChain {
         salt: 1,
         chain: head.chain,
         synced: head.synced,
@@ -136,7 +136,7 @@ fn goes_on(disk: &SimDisk, content: &Content) -> bool {
     let mut batch = Batch::default();
     batch.begin(facts.zxid);
     batch.push_record(&Record::Epoch(facts.epoch));
-    let frame = batch.seal(Link {
+    let frame = batch.seal(FrameChain {
         salt: header.salt,
         chain: facts.chain + 1,
         synced: facts.chain,

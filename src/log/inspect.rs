@@ -12,8 +12,8 @@ pub(super) use self::show::Bytes;
 pub use self::show::Subtree;
 use super::disk::{Disk, View};
 use super::frame::Scanner;
-use super::lock::{self, Holder};
-use super::recovery::{self, Facts, Source, bare_core};
+use super::lock::{self, LockOwner};
+use super::recovery::{self, Facts, LogSource, bare_core};
 use super::segment::{self, Header, log_name, log_number, spare_number};
 use super::snapshot::{self, Form, Head, Unreadable, snapshot_zxid};
 use super::{epoch, identity, processes};
@@ -181,7 +181,7 @@ pub fn inspect_top(dir: impl AsRef<Path>, top: usize) -> Result<Inspection> {
     let has_no_problem =
         |seen: &Result<Inspection>| !matches!(seen, Ok(seen) if !seen.problems.is_empty());
     recovery::read_in_use(&view, has_no_problem, || {
-        let holder = lock::holder(dir).unwrap_or(Holder::Unlocked);
+        let holder = lock::holder(dir).unwrap_or(LockOwner::Unlocked);
         Ok(Inspector::new(dir, &view)?.inspect(holder, top))
     })
 }
@@ -189,7 +189,7 @@ pub fn inspect_top(dir: impl AsRef<Path>, top: usize) -> Result<Inspection> {
 #[cfg(feature = "simulation")]
 pub(crate) fn inspect_on(disk: &super::sim::SimDisk) -> Result<Inspection> {
     let dir = disk.path("");
-    Ok(Inspector::new(&dir, disk)?.inspect(Holder::Unlocked, 10))
+    Ok(Inspector::new(&dir, disk)?.inspect(LockOwner::Unlocked, 10))
 }
 
 const SINGLE_FILES: [&str; 7] = [
@@ -234,7 +234,7 @@ impl<'a> Inspector<'a> {
         })
     }
 
-    fn inspect(mut self, holder: Holder, top: usize) -> Inspection {
+    fn inspect(mut self, holder: LockOwner, top: usize) -> Inspection {
         let identity = match identity::read(self.disk) {
             Ok(Some(identity)) => Some(identity),
             Ok(None) => {
@@ -257,8 +257,8 @@ impl<'a> Inspector<'a> {
         let segments = self.segments(store.unwrap_or_default());
         let (subtrees, data_bytes) = show::largest_subtrees(&core, top);
         let (in_use, pid) = match holder {
-            Holder::Unlocked => (false, None),
-            Holder::Process(pid) => (true, pid),
+            LockOwner::Unlocked => (false, None),
+            LockOwner::Process(pid) => (true, pid),
         };
         let spares = self
             .names
@@ -366,7 +366,7 @@ impl<'a> Inspector<'a> {
                 return (self.part_of_a_snapshot(), Facts::default());
             }
         };
-        let source = Source {
+        let source = LogSource {
             disk: self.disk,
             store,
             start: start.unwrap_or_default(),

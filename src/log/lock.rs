@@ -140,21 +140,21 @@ fn pid_with_open(path: &Path) -> Option<u32> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Holder {
+pub(crate) enum LockOwner {
     Unlocked,
     /// `None` if the process has not written its pid yet.
     Process(Option<u32>),
 }
 
-pub(crate) fn holder(folder: &Path) -> io::Result<Holder> {
+pub(crate) fn holder(folder: &Path) -> io::Result<LockOwner> {
     let file = match File::open(folder.join(NAME)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Holder::Unlocked),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(LockOwner::Unlocked),
         opened => opened?,
     };
     if is_unlocked(&file)? {
-        return Ok(Holder::Unlocked);
+        return Ok(LockOwner::Unlocked);
     }
-    Ok(Holder::Process(pid_in(&file)))
+    Ok(LockOwner::Process(pid_in(&file)))
 }
 
 #[cfg(test)]
@@ -167,10 +167,10 @@ mod tests {
     #[test]
     fn a_second_owner_is_refused_and_told_the_first_ones_pid() {
         let folder = TempFolder::new();
-        assert_eq!(holder(folder.path()).unwrap(), Holder::Unlocked);
+        assert_eq!(holder(folder.path()).unwrap(), LockOwner::Unlocked);
         let me = Some(std::process::id());
         let lock = Lock::take(folder.path()).unwrap();
-        assert_eq!(holder(folder.path()).unwrap(), Holder::Process(me));
+        assert_eq!(holder(folder.path()).unwrap(), LockOwner::Process(me));
         let refused = Lock::take(folder.path()).unwrap_err();
         assert_eq!(
             refused,
@@ -185,7 +185,7 @@ mod tests {
                 .contains(&format!("process {}", std::process::id()))
         );
         drop(lock);
-        assert_eq!(holder(folder.path()).unwrap(), Holder::Unlocked);
+        assert_eq!(holder(folder.path()).unwrap(), LockOwner::Unlocked);
         drop(Lock::take(folder.path()).unwrap());
     }
 
@@ -241,7 +241,10 @@ mod tests {
     fn a_full_disk_does_not_refuse_the_lock() {
         if let Some(folder) = std::env::var_os(FULL) {
             let lock = Lock::take(Path::new(&folder)).unwrap();
-            assert_eq!(holder(Path::new(&folder)).unwrap(), Holder::Process(None));
+            assert_eq!(
+                holder(Path::new(&folder)).unwrap(),
+                LockOwner::Process(None)
+            );
             return drop(lock);
         }
         let folder = TempFolder::new();

@@ -82,7 +82,7 @@ pub(crate) struct Recovered {
     pub(crate) txns: u64,
 }
 
-pub(crate) struct Source<'a> {
+pub(crate) struct LogSource<'a> {
     pub(crate) disk: &'a dyn Disk,
     pub(crate) store: [u8; 16],
     pub(crate) start: Start,
@@ -96,7 +96,7 @@ pub(crate) struct Source<'a> {
 /// # Errors
 /// `StoreDamaged`, `StoreTooNew`, `StoreFailed`.
 pub(crate) fn recover(
-    source: &Source<'_>,
+    source: &LogSource<'_>,
     each: &mut dyn FnMut(Txn) -> Result<(), Damage>,
 ) -> Result<Recovered> {
     let (numbers, gap) = segments_from(source.disk, &source.start)?;
@@ -117,7 +117,7 @@ pub(crate) struct Undamaged {
 /// Reads the log up to the first damage. `each` may already have received some transactions of the damaged frame. Their
 /// zxids are above the zxid in [`facts`](Undamaged::facts).
 pub(crate) fn recover_undamaged(
-    source: &Source<'_>,
+    source: &LogSource<'_>,
     each: &mut dyn FnMut(Txn) -> Result<(), Damage>,
 ) -> Result<Undamaged> {
     let (numbers, gap) = segments_from(source.disk, &source.start)?;
@@ -132,7 +132,7 @@ pub(crate) fn recover_undamaged(
 
 /// Reads the frames up to number `last`. A missing frame is damage.
 pub(crate) fn read_up_to(
-    source: &Source<'_>,
+    source: &LogSource<'_>,
     last: u64,
     each: &mut dyn FnMut(Txn) -> Result<(), Damage>,
 ) -> Result<Facts> {
@@ -152,7 +152,7 @@ pub(crate) fn read_up_to(
     Ok(reader.facts)
 }
 
-impl<'a> Source<'a> {
+impl<'a> LogSource<'a> {
     fn open(&self, number: u64) -> Result<Scanner<'a>> {
         Scanner::open(self.disk, number, &self.store)
     }
@@ -209,7 +209,7 @@ struct LogReader<'a> {
 }
 
 impl<'a> LogReader<'a> {
-    fn new(source: &Source<'_>, each: &'a mut dyn FnMut(Txn) -> Result<(), Damage>) -> Self {
+    fn new(source: &LogSource<'_>, each: &'a mut dyn FnMut(Txn) -> Result<(), Damage>) -> Self {
         Self {
             facts: source.start.facts,
             tail: None,
@@ -222,7 +222,7 @@ impl<'a> LogReader<'a> {
     }
 
     /// After an error, the facts and the tail describe the log before the damage.
-    fn read_all(&mut self, source: &Source<'_>, numbers: Vec<u64>) -> Result<Recovered> {
+    fn read_all(&mut self, source: &LogSource<'_>, numbers: Vec<u64>) -> Result<Recovered> {
         let mut numbers = numbers.into_iter();
         for number in numbers.by_ref() {
             let mut segment = source.open_any_length(number)?;
@@ -359,7 +359,7 @@ pub(crate) struct StaleFrame {
 
 /// Finds the remains of frames after the end of the log. Returns `StoreDamaged` if one of these frames states that the
 /// missing frame was synced.
-fn stale_frames(source: &Source<'_>, recovered: &Recovered) -> Result<Vec<StaleFrame>> {
+fn stale_frames(source: &LogSource<'_>, recovered: &Recovered) -> Result<Vec<StaleFrame>> {
     let mut stale_frames = Vec::new();
     let Some(tail) = recovered.tail else {
         return Ok(stale_frames);
@@ -408,7 +408,7 @@ fn stale_frames(source: &Source<'_>, recovered: &Recovered) -> Result<Vec<StaleF
 /// Returns true if the missing frame exists by now. During a backup, the store's process may have written the frame
 /// after we looked for it. We have read a later frame which states that the missing frame is synced. So if this second
 /// look does not find the missing frame either, it is damaged.
-fn is_there_now(source: &Source<'_>, tail: Tail, missing: u64) -> Result<bool> {
+fn is_there_now(source: &LogSource<'_>, tail: Tail, missing: u64) -> Result<bool> {
     let stands_at = |segment: u64, offset| -> Result<bool> {
         let frame_is = |(head, _): (Head, &[u8])| head.chain == missing && !head.is_mark();
         Ok(source
@@ -495,7 +495,7 @@ pub(crate) struct Content {
 pub(crate) fn read(disk: &dyn Disk, store: [u8; 16], new: &dyn Fn() -> Core) -> Result<Content> {
     let (mut core, snapshot) = newest(disk, store, new, &mut || Ok(()))?;
     let start = snapshot.as_ref().map_or_else(Start::default, after);
-    let source = Source { disk, store, start };
+    let source = LogSource { disk, store, start };
     let recovered = recover(&source, &mut |txn| core.replay(txn))?;
     Ok(Content {
         core,

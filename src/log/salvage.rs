@@ -19,8 +19,8 @@ use self::sectors::{Sectors, Unreadable};
 use super::backup::{self, Summary, check_empty, check_outside, create_store, now_ms, summary};
 use super::disk::{Disk, View, damaged, failed};
 use super::inspect::Problem;
-use super::lock::{self, Holder};
-use super::recovery::{self, Completeness, Facts, Source, Start, Tail, Undamaged, bare_core};
+use super::lock::{self, LockOwner};
+use super::recovery::{self, Completeness, Facts, LogSource, Start, Tail, Undamaged, bare_core};
 use super::segment::{Header, log_name, log_number};
 use super::snapshot::{self, Form, Head, Loaded, snapshot_zxid};
 use super::{epoch, identity};
@@ -126,7 +126,7 @@ pub fn salvage(dir: impl AsRef<Path>, new: impl AsRef<Path>) -> Result<Salvage> 
         loss: read.loss(&view),
         snapshot: read.snapshot,
         problems: read.problems,
-        in_use: !matches!(lock::holder(dir), Ok(Holder::Unlocked) | Err(_)),
+        in_use: !matches!(lock::holder(dir), Ok(LockOwner::Unlocked) | Err(_)),
     })
 }
 
@@ -170,7 +170,7 @@ impl Reading {
         let start = loaded
             .as_ref()
             .map_or_else(Start::default, |(_, loaded)| loaded.head.start);
-        let source = Source { disk, store, start };
+        let source = LogSource { disk, store, start };
         let Undamaged {
             facts,
             tail,

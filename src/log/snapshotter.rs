@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::disk::{Disk, failed, no_room, publish};
 use super::epoch;
 use super::frame::Scanner;
-use super::recovery::{self, Facts, Source, Start, bare_core};
+use super::recovery::{self, Facts, LogSource, Start, bare_core};
 use super::segment::log_number;
 use super::snapshot::{self, Form, Head, Loaded, UNFINISHED, snapshot_name};
 use crate::core::{Core, Damage};
@@ -70,7 +70,7 @@ impl SnapshotJob<'_> {
     }
 
     fn replay(&self, start: Start, core: &mut Core) -> Result<Facts> {
-        let source = Source {
+        let source = LogSource {
             disk: self.disk,
             store: self.store,
             start,

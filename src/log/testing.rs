@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::disk::{Disk, DiskFile};
-use super::frame::{Batch, Link, mark};
+use super::frame::{Batch, FrameChain, mark};
 use super::recovery::Start;
 use super::segment::{HEADER_BYTES, Header, make};
 use super::sim::SimDisk;
@@ -153,8 +153,8 @@ impl<D: Disk> TestLog<D> {
         }
     }
 
-    fn link(&self) -> Link {
-        Link {
+    fn link(&self) -> FrameChain {
+        FrameChain {
             salt: self.header.salt,
             chain: self.chain,
             synced: self.chain - 1,

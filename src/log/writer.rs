@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::disk::{Disk, DiskFile, failed, no_room};
 use super::durability_barrier::DurabilityBarrier;
-use super::frame::{Batch, HEAD_BYTES, Link, mark};
+use super::frame::{Batch, FrameChain, HEAD_BYTES, mark};
 use super::segment::{Header, Sizes};
 use super::segment_allocator::{Segment, SegmentAllocator, SegmentRoom};
 use super::write_queue::WriteQueue;
@@ -345,8 +345,8 @@ impl LogPosition {
         (&self.header, self.offset)
     }
 
-    fn link(&self) -> Link {
-        Link {
+    fn link(&self) -> FrameChain {
+        FrameChain {
             salt: self.header.salt,
             chain: self.chain,
             synced: self.synced,

@@ -226,7 +226,7 @@ const MAX_BACKLOG: usize = 16_384;
 /// The future fails if the session ends first. The watch stays armed when the client reconnects, and it also fires for
 /// a change made while the client was disconnected. Dropping the watcher cancels the watch.
 #[must_use = "dropping a watcher takes the watch back"]
-pub struct Watcher(Source<BoxFuture<Result<WatchedEvent>>>);
+pub struct Watcher(EventSource<BoxFuture<Result<WatchedEvent>>>);
 
 /// Watch that survives firing: a stream of events until the session ends or the stream is dropped.
 ///
@@ -234,11 +234,11 @@ pub struct Watcher(Source<BoxFuture<Result<WatchedEvent>>>);
 /// [`LimitReached`](Error::LimitReached) if some events were dropped because too many were unread. After either error,
 /// read the watched znodes again. The stream continues.
 #[must_use = "dropping a watcher takes the watch back"]
-pub struct PersistentWatcher(Source<BoxedEvents>);
+pub struct PersistentWatcher(EventSource<BoxedEvents>);
 
 type BoxedEvents = Pin<Box<dyn Stream<Item = Result<WatchedEvent>> + Send>>;
 
-enum Source<B> {
+enum EventSource<B> {
     /// Boxed to keep replies small, because every reply is as large as its largest variant.
     Store(Box<ArmedWatch>),
     Boxed(B),
@@ -290,7 +290,7 @@ impl Drop for ArmedWatch {
 
 impl Watcher {
     pub(crate) fn of(watch: ArmedWatch) -> Self {
-        Self(Source::Store(Box::new(watch)))
+        Self(EventSource::Store(Box::new(watch)))
     }
 
     pub(crate) fn of_waiter(mut watch: ArmedWatch, ahead: ZnodePath) -> Self {
@@ -300,7 +300,7 @@ impl Watcher {
 
     /// Wraps a future of an event.
     pub fn from_future(event: impl Future<Output = Result<WatchedEvent>> + Send + 'static) -> Self {
-        Self(Source::Boxed(Box::pin(event)))
+        Self(EventSource::Boxed(Box::pin(event)))
     }
 }
 
@@ -309,26 +309,26 @@ impl Future for Watcher {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
-            Source::Store(watch) => {
+            EventSource::Store(watch) => {
                 let polled = watch.poll(context);
                 if let Poll::Ready(Ok(_)) = polled {
                     watch.is_armed = false;
                 }
                 polled
             }
-            Source::Boxed(event) => event.as_mut().poll(context),
+            EventSource::Boxed(event) => event.as_mut().poll(context),
         }
     }
 }
 
 impl PersistentWatcher {
     pub(crate) fn of(watch: ArmedWatch) -> Self {
-        Self(Source::Store(Box::new(watch)))
+        Self(EventSource::Store(Box::new(watch)))
     }
 
     /// Wraps a stream of events.
     pub fn from_stream(events: impl Stream<Item = Result<WatchedEvent>> + Send + 'static) -> Self {
-        Self(Source::Boxed(Box::pin(events)))
+        Self(EventSource::Boxed(Box::pin(events)))
     }
 
     /// Waits for the next event. The end of the session is reported as an error, and after that error the method
@@ -345,8 +345,8 @@ impl Stream for PersistentWatcher {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         match &mut self.0 {
-            Source::Store(watch) if !watch.is_armed => Poll::Ready(None),
-            Source::Store(watch) => {
+            EventSource::Store(watch) if !watch.is_armed => Poll::Ready(None),
+            EventSource::Store(watch) => {
                 let polled = watch.poll(context);
                 // An error about lost events does not end the stream. Any other error means that the session has ended.
                 watch.is_armed = match &polled {
@@ -357,7 +357,7 @@ impl Stream for PersistentWatcher {
                 };
                 polled.map(Some)
             }
-            Source::Boxed(events) => events.as_mut().poll_next(context),
+            EventSource::Boxed(events) => events.as_mut().poll_next(context),
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::runtime::future::BoxFuture;
 use crate::runtime::splitmix::Random;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Link {
+enum Connectivity {
     Up,
     Down(Option<BootInstant>),
 }
@@ -32,7 +32,7 @@ pub(super) struct Pump {
     session: Arc<SessionLink>,
     random: Random,
     states: Option<StateStream>,
-    link: Link,
+    link: Connectivity,
     /// `Some` while the client is paused, with the end of the pause, or with `None` if only a command ends the pause.
     paused: Option<Option<BootInstant>>,
     /// Commands about the connection that were given during a pause. The client notices them when it resumes.
@@ -57,7 +57,7 @@ impl Pump {
             session,
             random,
             states: Some(states),
-            link: Link::Up,
+            link: Connectivity::Up,
             paused: None,
             unnoticed: Vec::new(),
             silent_since: None,
@@ -100,7 +100,7 @@ impl Pump {
     }
 
     fn is_open(&self) -> bool {
-        self.link == Link::Up && self.paused.is_none() && !self.over
+        self.link == Connectivity::Up && self.paused.is_none() && !self.over
     }
 
     fn obey(&mut self) {
@@ -192,7 +192,7 @@ impl Pump {
     fn next_moment(&self) -> Option<BootInstant> {
         let resume = self.paused.flatten();
         let reconnect = match self.link {
-            Link::Down(until) if self.paused.is_none() => until,
+            Connectivity::Down(until) if self.paused.is_none() => until,
             _ => None,
         };
         let due = self

@@ -12,13 +12,13 @@ pub(crate) const HOLDER: &str = "bench-holder";
 
 /// Its arguments.
 #[derive(Args, Debug)]
-pub(crate) struct Holder {
+pub(crate) struct HolderCommand {
     name: String,
     #[command(flatten)]
     target: Target,
 }
 
-impl Holder {
+impl HolderCommand {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let path = lock_path(&self.name)?;
         let client = self.target.connect().await?;

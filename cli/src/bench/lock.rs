@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockkeeper::{Error, LockError, LockGuard, LostReason, Session, ZnodePath};
 
-use super::recipes::{self, Side, Subject, WHOLE};
+use super::recipes::{self, BenchLock, Side, WHOLE};
 
 pub trait Lock: Clone + Send + Sync + 'static {
     type Guard: Send + 'static;
@@ -33,7 +33,7 @@ pub struct Ours<S> {
     pub place: Place,
 }
 
-impl<S: Subject> Lock for Ours<S> {
+impl<S: BenchLock> Lock for Ours<S> {
     type Guard = S::Held;
 
     async fn lock(&self) -> Result<S::Held, LockError> {

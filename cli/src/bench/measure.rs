@@ -18,7 +18,7 @@ use crate::locks::json::ms;
 use crate::locks::table::duration;
 use lockkeeper_cli::bench::kill::kill_to_grant;
 use lockkeeper_cli::bench::lock::{Lock, Ours, Place};
-use lockkeeper_cli::bench::recipes::{Permits, Side, Subject};
+use lockkeeper_cli::bench::recipes::{BenchLock, Permits, Side};
 use lockkeeper_cli::bench::times::Times;
 use lockkeeper_cli::bench::workloads::{Contended, contended, many_keys, uncontended};
 
@@ -192,7 +192,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn lock<S: Subject>(&self, client: usize, path: LockPath, side: Side) -> Ours<S> {
+    fn lock<S: BenchLock>(&self, client: usize, path: LockPath, side: Side) -> Ours<S> {
         Ours {
             subject: S::new(&self.clients[client], path),
             side,
@@ -200,7 +200,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn locks<S: Subject>(&self, path: &LockPath, side: impl Fn(usize) -> Side) -> Vec<Ours<S>> {
+    fn locks<S: BenchLock>(&self, path: &LockPath, side: impl Fn(usize) -> Side) -> Vec<Ours<S>> {
         (0..self.clients.len())
             .map(|client| self.lock(client, path.clone(), side(client)))
             .collect()

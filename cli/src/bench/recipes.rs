@@ -13,7 +13,7 @@ pub enum Side {
     Write,
 }
 
-pub trait Subject: Clone + Send + Sync + 'static {
+pub trait BenchLock: Clone + Send + Sync + 'static {
     type Held: LockGuard;
 
     /// Number of znodes below the path of a queue that are not entries of contenders.
@@ -37,7 +37,7 @@ pub fn token(held: &impl LockGuard) -> i64 {
     held.fencing_token().as_i64()
 }
 
-impl Subject for Mutex {
+impl BenchLock for Mutex {
     type Held = Guard;
 
     fn new(client: &Client, path: LockPath) -> Self {
@@ -53,7 +53,7 @@ impl Subject for Mutex {
     }
 }
 
-impl Subject for RwLock {
+impl BenchLock for RwLock {
     type Held = Guard;
 
     fn new(client: &Client, path: LockPath) -> Self {
@@ -82,7 +82,7 @@ impl Subject for RwLock {
 #[derive(Clone)]
 pub struct Permits<const COUNT: u32>(Semaphore);
 
-impl<const COUNT: u32> Subject for Permits<COUNT> {
+impl<const COUNT: u32> BenchLock for Permits<COUNT> {
     type Held = Permit;
 
     // The znodes `locks`, `leases` and `permits`.
@@ -105,7 +105,7 @@ impl<const COUNT: u32> Subject for Permits<COUNT> {
     }
 }
 
-impl Subject for Election {
+impl BenchLock for Election {
     type Held = Leadership;
 
     fn new(client: &Client, path: LockPath) -> Self {

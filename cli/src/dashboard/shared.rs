@@ -64,7 +64,7 @@ impl Shared {
     pub(super) async fn read<T>(&self, reading: impl Future<Output = T>) -> T {
         let next = self.next_reading.lock().await;
         tokio::time::sleep_until((*next).into()).await;
-        let _turn = Turn {
+        let _turn = Reading {
             begun: Instant::now(),
             next,
         };
@@ -74,12 +74,12 @@ impl Shared {
 
 /// A reading in progress. Its drop sets the earliest time of the next reading, even if the reading was canceled. A
 /// client that reconnects repeatedly can therefore not read more often.
-struct Turn<'a> {
+struct Reading<'a> {
     begun: Instant,
     next: MutexGuard<'a, Instant>,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Reading<'_> {
     fn drop(&mut self) {
         let took = self.begun.elapsed().min(LONGEST_READING);
         *self.next = Instant::now() + PAUSE_FACTOR * took;

@@ -26,18 +26,18 @@ pub(crate) struct Config {
 pub(crate) struct Setting {
     pub(crate) name: String,
     pub(crate) values: Vec<String>,
-    pub(crate) source: Source,
+    pub(crate) source: OptionSource,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum OptionSource {
     Flag,
     Environment,
     File,
     Default,
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for OptionSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Flag => "flag",
@@ -69,10 +69,10 @@ impl Config {
         all.extend(flags.clone());
         let matches = parse(&command, &all).map_err(|error| reason(&error))?;
         let source = |name: &str| match () {
-            () if flags.contains_key(name) => Source::Flag,
-            () if variable.contains_key(name) => Source::Environment,
-            () if file.contains_key(name) => Source::File,
-            () => Source::Default,
+            () if flags.contains_key(name) => OptionSource::Flag,
+            () if variable.contains_key(name) => OptionSource::Environment,
+            () if file.contains_key(name) => OptionSource::File,
+            () => OptionSource::Default,
         };
         Ok(Self {
             flags: Flags::from_arg_matches(&matches).map_err(|error| reason(&error))?,
@@ -123,7 +123,7 @@ fn variable(command: &Command) -> Result<Values, String> {
 fn settings(
     command: &Command,
     matches: &ArgMatches,
-    source: impl Fn(&str) -> Source,
+    source: impl Fn(&str) -> OptionSource,
 ) -> Vec<Setting> {
     let shown = command.get_arguments().filter_map(|argument| {
         let name = name_of(argument);

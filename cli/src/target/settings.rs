@@ -15,11 +15,11 @@ use crate::locks::names::escaped;
 #[derive(Clone, Debug)]
 struct Value {
     value: OsString,
-    source: Source,
+    source: SettingSource,
 }
 
 #[derive(Clone, Debug)]
-struct Source {
+struct SettingSource {
     rank: Rank,
     name: String,
 }
@@ -33,7 +33,7 @@ enum Rank {
     Flag,
 }
 
-impl Source {
+impl SettingSource {
     fn default() -> Self {
         Self {
             rank: Rank::Default,
@@ -42,7 +42,7 @@ impl Source {
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for SettingSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
     }
@@ -52,7 +52,7 @@ const PROFILE: &str = "profile";
 
 /// The sources of the values on the command line and in the environment. This type adds no arguments.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sources(BTreeMap<&'static str, Source>);
+pub(super) struct Sources(BTreeMap<&'static str, SettingSource>);
 
 impl FromArgMatches for Sources {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
@@ -63,7 +63,7 @@ impl FromArgMatches for Sources {
                 _ => return None,
             };
             let (rank, shown) = source;
-            Some((name, Source { rank, name: shown }))
+            Some((name, SettingSource { rank, name: shown }))
         };
         let names = NAMES.into_iter().chain([PROFILE]);
         Ok(Self(names.filter_map(source).collect()))
@@ -182,7 +182,7 @@ impl Settings {
         }
         let (url, source) = match self.values.get("url") {
             Some(url) => (url.text()?.to_owned(), url.source.clone()),
-            None => (String::new(), Source::default()),
+            None => (String::new(), SettingSource::default()),
         };
         let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
         if !matches!(scheme, "lockkeeper+tls" | "zookeeper+tls") {
@@ -290,7 +290,7 @@ impl Value {
 }
 
 fn add(values: &mut BTreeMap<&'static str, Value>, profile: &Profile) {
-    let source = Source {
+    let source = SettingSource {
         rank: Rank::Profile,
         name: profile.to_string(),
     };

@@ -1,4 +1,4 @@
-//! Draws the [`State`]. Texts are escaped and cut to the width of their column, so a name or label cannot overwrite
+//! Draws the [`TopState`]. Texts are escaped and cut to the width of their column, so a name or label cannot overwrite
 //! other columns.
 
 use ratatui::Frame;
@@ -10,7 +10,7 @@ use ratatui::widgets::{Block, Clear, Widget};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::rows::Row;
-use super::state::{Link, QueueView, Revocation, State};
+use super::state::{Connectivity, QueueView, Revocation, TopState};
 use crate::live::Sort;
 use crate::locks::names::{escaped, lock_name};
 use crate::locks::table::{NONE, duration, fitted};
@@ -61,7 +61,7 @@ const KEYS: [(&str, &str); 15] = [
 const HINTS: &str = "? help  q quit  Enter queue  / filter  s sort  i reverse  r ask  R take away";
 const HINTS_OF_QUEUE: &str = "Esc back  q quit  arrows scroll  r ask  R take away";
 
-pub(super) fn draw(frame: &mut Frame, state: &mut State, look: &Look) {
+pub(super) fn draw(frame: &mut Frame, state: &mut TopState, look: &Look) {
     let area = frame.area();
     let line = |y| Rect::new(area.x, y, area.width, 1).intersection(area);
     let (first, last) = (area.top(), area.bottom().saturating_sub(1));
@@ -114,7 +114,7 @@ fn put(buffer: &mut Buffer, line: Rect, text: &str, style: Style) {
     }
 }
 
-fn summary(state: &State, look: &Look) -> String {
+fn summary(state: &TopState, look: &Look) -> String {
     let rows = &state.rows;
     let (sort, _) = rows.order();
     let by = match sort {
@@ -138,24 +138,24 @@ fn summary(state: &State, look: &Look) -> String {
 }
 
 /// Writes the state of the connection, so that outdated data never looks current.
-fn draw_link(buffer: &mut Buffer, line: Rect, state: &State, look: &Look) {
+fn draw_link(buffer: &mut Buffer, line: Rect, state: &TopState, look: &Look) {
     let ago = |at| duration(state.at.saturating_sub(at));
     let (text, is_bad) = match (&state.link, state.silent_for()) {
-        (Link::Lost { at, why }, _) => {
+        (Connectivity::Lost { at, why }, _) => {
             let why = why.as_ref().map(|why| format!(" ({why})"));
             let since = ago(*at);
             let text = format!("DISCONNECTED for {since}: this is how it was then");
             (text + &why.unwrap_or_default(), true)
         }
-        (Link::Live, Some(silent)) => {
+        (Connectivity::Live, Some(silent)) => {
             let silent = duration(silent);
             (
                 format!("NO ANSWER for {silent}: this is how it was then"),
                 true,
             )
         }
-        (Link::Reading, _) => (format!("reading the locks of {} …", look.store), false),
-        (Link::Live, None) => match &state.unreadable {
+        (Connectivity::Reading, _) => (format!("reading the locks of {} …", look.store), false),
+        (Connectivity::Live, None) => match &state.unreadable {
             Some((count, why)) => (
                 format!("{count} znodes cannot be read, such as {why}"),
                 true,
@@ -219,7 +219,7 @@ fn title(column: usize, (sort, reversed): (Sort, bool)) -> String {
     }
 }
 
-fn draw_list(buffer: &mut Buffer, heading: Rect, body: Rect, state: &mut State, look: &Look) {
+fn draw_list(buffer: &mut Buffer, heading: Rect, body: Rect, state: &mut TopState, look: &Look) {
     let (rows, selected) = state.rows.window(body.height.into());
     let cells_of = |shown: &Row| {
         let lock = state.rows.lock(&shown.lock)?;
@@ -262,7 +262,7 @@ fn draw_list(buffer: &mut Buffer, heading: Rect, body: Rect, state: &mut State, 
             buffer.set_style(line, Style::new().add_modifier(Modifier::REVERSED));
         }
     }
-    if rows.is_empty() && state.link != Link::Reading {
+    if rows.is_empty() && state.link != Connectivity::Reading {
         let text = match state.filter.is_empty() {
             true => "no locks",
             false => "no lock has this text: Esc shows all",
@@ -279,7 +279,7 @@ fn draw_list(buffer: &mut Buffer, heading: Rect, body: Rect, state: &mut State, 
     }
 }
 
-fn draw_queue(buffer: &mut Buffer, body: Rect, state: &mut State) {
+fn draw_queue(buffer: &mut Buffer, body: Rect, state: &mut TopState) {
     let old = match state.is_current() {
         true => Style::new(),
         false => Style::new().add_modifier(Modifier::DIM),
@@ -314,7 +314,7 @@ fn behind(text: &str, columns: usize) -> String {
     kept
 }
 
-fn draw_foot(buffer: &mut Buffer, line: Rect, state: &State) {
+fn draw_foot(buffer: &mut Buffer, line: Rect, state: &TopState) {
     if state.is_typing {
         let (typed, hint) = prompt(state, line.width);
         put(buffer, line, &format!("{typed}{hint}"), bold());
@@ -329,7 +329,7 @@ fn draw_foot(buffer: &mut Buffer, line: Rect, state: &State) {
     }
 }
 
-fn prompt(state: &State, width: u16) -> (String, &'static str) {
+fn prompt(state: &TopState, width: u16) -> (String, &'static str) {
     let text = escaped(&state.filter);
     let room = usize::from(width).saturating_sub(2);
     let text = behind(&text, text.width().saturating_sub(room));
@@ -375,7 +375,7 @@ fn draw_help(buffer: &mut Buffer, area: Rect) {
     draw_box(buffer, area, " Keys ", &lines, " any key closes this ");
 }
 
-fn draw_dialog(buffer: &mut Buffer, area: Rect, state: &State, dialog: &Revocation) {
+fn draw_dialog(buffer: &mut Buffer, area: Rect, state: &TopState, dialog: &Revocation) {
     let width = usize::from(area.width).saturating_sub(4).clamp(1, 66);
     let name = escaped(&lock_name(&dialog.lock));
     let mut lines = wrapped(&format!("lock {name}"), width, 2);

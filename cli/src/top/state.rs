@@ -1,4 +1,4 @@
-//! [`State`]: all data of `lockkeeper top`. It processes keys and updates, and may return an [`Effect`] for each. It
+//! [`TopState`]: all data of `lockkeeper top`. It processes keys and updates, and may return an [`Effect`] for each. It
 //! performs no I/O.
 //!
 //! Only the holder named in the dialog is revoked. The dialog stores the entry of this holder, because the list may
@@ -53,7 +53,7 @@ pub(super) struct Revocation {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Link {
+pub(super) enum Connectivity {
     /// The locks are being read.
     Reading,
     /// The screen is up to date.
@@ -74,9 +74,9 @@ pub(super) struct QueueView {
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct TopState {
     pub(super) rows: Rows,
-    pub(super) link: Link,
+    pub(super) link: Connectivity,
     /// Monotonic time since the start. `now_ms` is the wall-clock time of the store's client.
     pub(super) at: Duration,
     pub(super) now_ms: i64,
@@ -92,11 +92,11 @@ pub(super) struct State {
     pub(super) height: usize,
 }
 
-impl State {
+impl TopState {
     pub(super) fn new() -> Self {
         Self {
             rows: Rows::new(),
-            link: Link::Reading,
+            link: Connectivity::Reading,
             at: Duration::ZERO,
             now_ms: 0,
             heard: Duration::ZERO,
@@ -147,7 +147,7 @@ impl State {
 
     fn hear(&mut self, news: News) {
         match news {
-            News::Reading => (self.link, self.heard) = (Link::Reading, self.at),
+            News::Reading => (self.link, self.heard) = (Connectivity::Reading, self.at),
             News::Locks { change, all } => self.locks(change, all),
             News::Heard => self.heard = self.at,
             News::Suspended => self.lose(None),
@@ -156,7 +156,7 @@ impl State {
     }
 
     fn locks(&mut self, change: LockChange, all: bool) {
-        (self.link, self.heard) = (Link::Live, self.at);
+        (self.link, self.heard) = (Connectivity::Live, self.at);
         match change.unreadable.first() {
             Some((path, why)) => {
                 let text = format!("{}: {why}", path.as_str());
@@ -170,20 +170,20 @@ impl State {
 
     fn lose(&mut self, why: Option<String>) {
         let at = match &self.link {
-            Link::Lost { at, .. } => *at,
+            Connectivity::Lost { at, .. } => *at,
             // The store was still reachable at this time.
             _ => self.heard,
         };
-        self.link = Link::Lost { at, why };
+        self.link = Connectivity::Lost { at, why };
     }
 
     pub(super) fn silent_for(&self) -> Option<Duration> {
         let silent = self.at.saturating_sub(self.heard);
-        (self.link == Link::Live && silent > SILENCE).then_some(silent)
+        (self.link == Connectivity::Live && silent > SILENCE).then_some(silent)
     }
 
     pub(super) fn is_current(&self) -> bool {
-        self.link == Link::Live && self.silent_for().is_none()
+        self.link == Connectivity::Live && self.silent_for().is_none()
     }
 
     pub(super) fn is_gone(&self, dialog: &Revocation) -> bool {

@@ -10,14 +10,14 @@ use ratatui::style::{Color, Modifier};
 use unicode_width::UnicodeWidthStr;
 
 use super::draw::{Look, draw};
-use super::state::{Effect, Input, Link, State};
+use super::state::{Connectivity, Effect, Input, TopState};
 use crate::live::samples::{NOW_MS, change, lock, path, sample, token};
 use crate::live::{News, Sort};
 use crate::locks::names::lock_name;
 
 /// Returns a state with four locks. Lock a is held longest, then c, b and d. Lock b has the most waiters, then c.
-fn four() -> State {
-    let mut state = State::new();
+fn four() -> TopState {
+    let mut state = TopState::new();
     state.tick(Duration::from_secs(1), NOW_MS);
     let locks = [
         lock("a", 1, 100, 0),
@@ -34,7 +34,7 @@ fn four() -> State {
     state
 }
 
-fn news(state: &mut State, change: LockChange) {
+fn news(state: &mut TopState, change: LockChange) {
     assert!(
         state
             .apply(News::Locks { change, all: false }.into())
@@ -42,28 +42,28 @@ fn news(state: &mut State, change: LockChange) {
     );
 }
 
-fn press(state: &mut State, code: KeyCode) -> Option<Effect> {
+fn press(state: &mut TopState, code: KeyCode) -> Option<Effect> {
     state.apply(Input::Key(KeyEvent::new(code, KeyModifiers::NONE)))
 }
 
-fn control(state: &mut State, c: char) -> Option<Effect> {
+fn control(state: &mut TopState, c: char) -> Option<Effect> {
     state.apply(Input::Key(KeyEvent::new(
         KeyCode::Char(c),
         KeyModifiers::CONTROL,
     )))
 }
 
-fn types(state: &mut State, text: &str) -> Option<Effect> {
+fn types(state: &mut TopState, text: &str) -> Option<Effect> {
     text.chars()
         .fold(None, |_, c| press(state, KeyCode::Char(c)))
 }
 
-fn shown(state: &mut State) -> String {
+fn shown(state: &mut TopState) -> String {
     let (rows, _) = state.rows.window(20);
     rows.iter().map(|row| lock_name(&row.lock)).collect()
 }
 
-fn selected(state: &State) -> String {
+fn selected(state: &TopState) -> String {
     state
         .rows
         .selected()
@@ -71,7 +71,7 @@ fn selected(state: &State) -> String {
         .unwrap_or_default()
 }
 
-fn drawn(state: &mut State, width: u16, height: u16) -> Terminal<TestBackend> {
+fn drawn(state: &mut TopState, width: u16, height: u16) -> Terminal<TestBackend> {
     let look = Look {
         store: "lockkeeper://here".into(),
         prefix: None,
@@ -82,7 +82,7 @@ fn drawn(state: &mut State, width: u16, height: u16) -> Terminal<TestBackend> {
     terminal
 }
 
-fn lines(state: &mut State, width: u16, height: u16) -> Vec<String> {
+fn lines(state: &mut TopState, width: u16, height: u16) -> Vec<String> {
     let terminal = drawn(state, width, height);
     let buffer = terminal.backend().buffer();
     // Skip the cell after a wide character, because the character covers it.
@@ -175,7 +175,7 @@ fn the_keys_select() {
 
 #[test]
 fn a_window_moves_as_little_as_it_can() {
-    let mut state = State::new();
+    let mut state = TopState::new();
     let locks = (10..99).map(|number| lock(&number.to_string(), number, 1, 0));
     state.apply(
         News::Locks {
@@ -184,7 +184,7 @@ fn a_window_moves_as_little_as_it_can() {
         }
         .into(),
     );
-    let seen = |state: &mut State, steps: isize| {
+    let seen = |state: &mut TopState, steps: isize| {
         state.rows.step(steps);
         let (rows, above) = state.rows.window(5);
         (rows.len(), lock_name(&rows[0].lock), above)
@@ -397,7 +397,7 @@ fn nothing_is_revoked_on_old_news() {
 #[test]
 fn a_loss_is_shown_until_all_locks_are_read_again() {
     let mut state = four();
-    let link = |state: &mut State| lines(state, 80, 8)[1].clone();
+    let link = |state: &mut TopState| lines(state, 80, 8)[1].clone();
     assert_eq!(link(&mut state), "lockkeeper://here");
     state.tick(Duration::from_secs(8), NOW_MS + 7_000);
     assert_eq!(
@@ -413,7 +413,7 @@ fn a_loss_is_shown_until_all_locks_are_read_again() {
         link(&mut state),
         "DISCONNECTED for 1m 12s: this is how it was then (refused)"
     );
-    let dim = |state: &mut State| {
+    let dim = |state: &mut TopState| {
         drawn(state, 80, 8).backend().buffer()[(0, 4)]
             .modifier
             .contains(Modifier::DIM)
@@ -426,7 +426,7 @@ fn a_loss_is_shown_until_all_locks_are_read_again() {
     state.apply(News::Locks { change, all: true }.into());
     assert_eq!(
         (shown(&mut state), state.link.clone()),
-        ("d".into(), Link::Live)
+        ("d".into(), Connectivity::Live)
     );
     assert_eq!(link(&mut state), "lockkeeper://here");
 }

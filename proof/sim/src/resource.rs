@@ -21,20 +21,20 @@ pub(crate) struct Resource {
     gate: RefCell<FencingGate>,
     /// The newest exclusively granted token.
     granted: Cell<Option<FencingToken>>,
-    holders: RefCell<Vec<Holder>>,
+    holders: RefCell<Vec<TokenHolder>>,
     /// Number of permits and of leases in a store in memory, when last counted.
     number: Cell<u32>,
     leases: Cell<usize>,
 }
 
 /// The holder of an active guard.
-struct Holder {
+struct TokenHolder {
     name: String,
     held: Rc<Held>,
     clock: Clock,
 }
 
-impl Holder {
+impl TokenHolder {
     /// Returns `true` if it believes that it holds. On a stopped host it cannot believe anything.
     fn believes(&self, world: &World) -> bool {
         !world.time().is_stopped(&self.clock) && self.held.is_held()
@@ -70,7 +70,7 @@ impl Resource {
         who: &str,
         held: &Rc<Held>,
         (clock, since): (&Clock, Duration),
-    ) -> Stay {
+    ) -> CriticalSection {
         let (world, path, token) = (&self.world, &self.path, held.token());
         world.count("grants");
         world.tell(format_args!("{who} holds {path} by {token}"));
@@ -87,14 +87,14 @@ impl Resource {
                 "order: {who} reads {path} after a later writer"
             ));
         }
-        self.holders.borrow_mut().push(Holder {
+        self.holders.borrow_mut().push(TokenHolder {
             name: who.to_owned(),
             held: held.clone(),
             clock: clock.clone(),
         });
         let capacity = self.permits.most_since(since);
         self.check_against(capacity);
-        Stay {
+        CriticalSection {
             resource: self.clone(),
             held: held.clone(),
         }
@@ -246,12 +246,12 @@ impl Resource {
 }
 
 /// A holder's use of a resource. It ends when dropped.
-pub(crate) struct Stay {
+pub(crate) struct CriticalSection {
     resource: Rc<Resource>,
     held: Rc<Held>,
 }
 
-impl Drop for Stay {
+impl Drop for CriticalSection {
     fn drop(&mut self) {
         self.resource.check();
         if self.resource.world.memory().is_some() {

@@ -34,21 +34,21 @@ struct Watched {
     asked: Notify,
     is_ended: AtomicBool,
     ended: Notify,
-    hold: Mutex<Option<Hold>>,
+    hold: Mutex<Option<MonitoredHold>>,
 }
 
-struct Hold {
+struct MonitoredHold {
     _heartbeat: Heartbeat,
-    postponed: Option<(Subject, TickPlace)>,
+    postponed: Option<(MonitoredGrant, TickPlace)>,
 }
 
-struct Subject {
+struct MonitoredGrant {
     session: Session,
     lease: Lease,
-    holder: Holder,
+    holder: GrantInfo,
 }
 
-pub(super) struct Holder {
+pub(super) struct GrantInfo {
     path: ZnodePath,
     kind: Kind,
     token: FencingToken,
@@ -56,7 +56,7 @@ pub(super) struct Holder {
     reporter: Reporter,
 }
 
-impl Holder {
+impl GrantInfo {
     pub(super) fn report_lost(&self, reason: LostReason) {
         tracing::warn!(
             path = %self.path,
@@ -82,7 +82,7 @@ impl Watched {
     }
 
     /// Returns `None` if the monitor is already watching or has ended.
-    fn take_postponed(&self) -> Option<Subject> {
+    fn take_postponed(&self) -> Option<MonitoredGrant> {
         let postponed = self.hold.lock().as_mut()?.postponed.take();
         postponed.map(|(subject, _)| subject)
     }
@@ -133,16 +133,16 @@ impl Guard {
         self
     }
 
-    fn subject(&self) -> Subject {
-        Subject {
+    fn subject(&self) -> MonitoredGrant {
+        MonitoredGrant {
             session: self.0.session.clone(),
             lease: self.0.held.lease.clone(),
             holder: self.holder(),
         }
     }
 
-    pub(super) fn holder(&self) -> Holder {
-        Holder {
+    pub(super) fn holder(&self) -> GrantInfo {
+        GrantInfo {
             path: self.0.held.node.path().clone(),
             kind: self.0.kind,
             token: self.0.held.token,
@@ -166,7 +166,7 @@ impl Monitor {
     }
 
     fn new(guard: &Guard) -> Self {
-        let hold = Hold {
+        let hold = MonitoredHold {
             _heartbeat: guard.0.session.heartbeat(),
             postponed: None,
         };
@@ -227,9 +227,9 @@ enum Start {
     Events(Listener),
 }
 
-fn watch(watched: Arc<Watched>, subject: Subject, start: Start, on_loss: Option<OnLoss>) {
+fn watch(watched: Arc<Watched>, subject: MonitoredGrant, start: Start, on_loss: Option<OnLoss>) {
     spawn_detached(async move {
-        let Subject {
+        let MonitoredGrant {
             session,
             lease,
             holder,

@@ -23,7 +23,7 @@ use crate::retry::retry;
 pub(crate) struct Claim<'a, R: Created> {
     session: &'a Session,
     names: Names<'a>,
-    state: State<R>,
+    state: ClaimState<R>,
 }
 
 pub(crate) enum Names<'a> {
@@ -37,7 +37,7 @@ pub(crate) enum Names<'a> {
     Exact(Vec<ZnodePath>),
 }
 
-enum State<R: Created> {
+enum ClaimState<R: Created> {
     Unsent,
     Sent(Box<Call<R>>),
     /// The reply was lost or could not be decoded, so the znodes may exist.
@@ -81,7 +81,7 @@ pub(crate) enum Creation<R> {
     Found(Vec<Option<(ZnodePath, Zxid)>>),
 }
 
-impl<R: Created> State<R> {
+impl<R: Created> ClaimState<R> {
     fn owned(nodes: Vec<ZnodePath>) -> Self {
         match nodes.try_into() {
             Ok(nodes) => Self::Owned(nodes),
@@ -95,7 +95,7 @@ impl<'a, R: Created> Claim<'a, R> {
         Self {
             session,
             names,
-            state: State::Unsent,
+            state: ClaimState::Unsent,
         }
     }
 
@@ -103,13 +103,13 @@ impl<'a, R: Created> Claim<'a, R> {
         Self {
             session,
             names,
-            state: State::Owned(nodes),
+            state: ClaimState::Owned(nodes),
         }
     }
 
     pub(crate) fn nodes(&self) -> &[ZnodePath] {
         match &self.state {
-            State::Owned(nodes) => nodes.as_ref(),
+            ClaimState::Owned(nodes) => nodes.as_ref(),
             _ => &[],
         }
     }
@@ -123,8 +123,8 @@ impl<'a, R: Created> Claim<'a, R> {
 
     /// Hands the znodes over to the caller, which must delete them from then on.
     pub(crate) fn take(&mut self) -> R::Nodes {
-        match std::mem::replace(&mut self.state, State::Unsent) {
-            State::Owned(nodes) => nodes,
+        match std::mem::replace(&mut self.state, ClaimState::Unsent) {
+            ClaimState::Owned(nodes) => nodes,
             _ => unreachable!("only what exists is handed over"),
         }
     }
@@ -157,22 +157,22 @@ impl<'a, R: Created> Claim<'a, R> {
     /// Sends the create. After an [ambiguous](Error::is_ambiguous) error the caller must find out whether the create
     /// was executed, and call [`resolve`](Self::resolve).
     pub(crate) async fn request(&mut self, send: impl FnOnce() -> Call<R>) -> Result<R, Error> {
-        self.state = State::Sent(Box::new(send()));
+        self.state = ClaimState::Sent(Box::new(send()));
         // Poll the call in place. If this future is dropped, the claim must still own the call.
         let reply = poll_fn(|context| match &mut self.state {
-            State::Sent(call) => Pin::new(call).poll(context),
+            ClaimState::Sent(call) => Pin::new(call).poll(context),
             _ => unreachable!("nothing else moves the state while the reply is awaited"),
         });
         match reply.await.and_then(|reply| self.checked(reply)) {
             Ok((reply, nodes)) => {
-                self.state = State::Owned(nodes);
+                self.state = ClaimState::Owned(nodes);
                 Ok(reply)
             }
             Err(error) => {
                 // An unambiguous error is a refusal by the store, so nothing was created.
                 self.state = match error.is_ambiguous() {
-                    true => State::Unknown,
-                    false => State::Unsent,
+                    true => ClaimState::Unknown,
+                    false => ClaimState::Unsent,
                 };
                 Err(error)
             }
@@ -200,8 +200,8 @@ impl<'a, R: Created> Claim<'a, R> {
     /// create can no longer be executed.
     pub(crate) fn resolve(&mut self, created: bool) {
         self.state = match created {
-            true => State::owned(self.exact_names().to_vec()),
-            false => State::Unsent,
+            true => ClaimState::owned(self.exact_names().to_vec()),
+            false => ClaimState::Unsent,
         };
     }
 
@@ -216,17 +216,17 @@ impl<'a, R: Created> Claim<'a, R> {
             .map(|(node, _)| node.clone())
             .collect();
         self.state = match nodes.is_empty() {
-            true => State::Unsent,
-            false => State::owned(nodes),
+            true => ClaimState::Unsent,
+            false => ClaimState::owned(nodes),
         };
         Ok(found)
     }
 
     pub(crate) fn abandon(&mut self) {
-        let state = std::mem::replace(&mut self.state, State::Unsent);
+        let state = std::mem::replace(&mut self.state, ClaimState::Unsent);
         match (state, &self.names) {
-            (State::Unsent, _) => {}
-            (State::Owned(nodes), _) => remove_all(self.session, nodes.as_ref()),
+            (ClaimState::Unsent, _) => {}
+            (ClaimState::Owned(nodes), _) => remove_all(self.session, nodes.as_ref()),
             // A session's requests are executed in the order of sending. So this delete also removes the result of a
             // create that is still in flight.
             (_, Names::Exact(names)) => remove_all(self.session, names),
@@ -241,7 +241,7 @@ impl<'a, R: Created> Claim<'a, R> {
 impl<R: Created> Drop for Claim<'_, R> {
     #[inline]
     fn drop(&mut self) {
-        if !matches!(self.state, State::Unsent) {
+        if !matches!(self.state, ClaimState::Unsent) {
             self.abandon();
         }
     }
@@ -249,9 +249,14 @@ impl<R: Created> Drop for Claim<'_, R> {
 
 /// Removes the entries of a create. If the reply has not arrived, waits for it in the background, because only the
 /// reply contains the full names.
-fn clean_up<R: Created>(session: Session, queues: Vec<ZnodePath>, name: String, state: State<R>) {
+fn clean_up<R: Created>(
+    session: Session,
+    queues: Vec<ZnodePath>,
+    name: String,
+    state: ClaimState<R>,
+) {
     let reply = match state {
-        State::Sent(call) => call.now_or_never(),
+        ClaimState::Sent(call) => call.now_or_never(),
         _ => Ok(Err(Error::ConnectionLoss)),
     };
     if let Ok(Ok(reply)) = &reply {
@@ -467,9 +472,9 @@ mod tests {
     fn a_dropped_claim_leaves_no_entry_behind() {
         pollster::block_on(async {
             let (_client, session, queues) = connected("dropped").await;
-            type Answer = fn(Call<Vec<OpReply>>) -> State<Vec<OpReply>>;
-            let sent: Answer = |call| State::Sent(Box::new(call));
-            let lost: Answer = |_| State::Unknown;
+            type Answer = fn(Call<Vec<OpReply>>) -> ClaimState<Vec<OpReply>>;
+            let sent: Answer = |call| ClaimState::Sent(Box::new(call));
+            let lost: Answer = |_| ClaimState::Unknown;
             for (answer, created) in [(sent, 3), (lost, 3), (sent, 2), (lost, 2)] {
                 let id = EntryId::fresh();
                 let names = Names::Numbered {

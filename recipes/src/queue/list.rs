@@ -7,7 +7,7 @@ use lockkeeper_store::{Error, ReadOp, ReadReply, Session, ZnodePath};
 
 use super::contenders::check_kind;
 use super::order::{CurrentMarker, MarkerReading, Nearest, Predecessors, number_of};
-use super::{Blocker, Queue, Source, Step};
+use super::{Blocker, BlockerSource, Queue, QueuePosition};
 use crate::error::Result;
 use crate::metadata::LockMetadata;
 use crate::names::{contender_number, converted, is_writer};
@@ -38,7 +38,7 @@ impl ListedQueue {
         entry: &ZnodePath,
         names: Vec<String>,
         own: Own,
-    ) -> Result<Step> {
+    ) -> Result<QueuePosition> {
         let Queue {
             session,
             path,
@@ -48,7 +48,7 @@ impl ListedQueue {
         let number = |name: &str| contender_number(session, name);
         let Some(predecessors) = Predecessors::of(names, entry.name(), kind.blockers(), number)
         else {
-            return Ok(Step::Unlisted);
+            return Ok(QueuePosition::Unlisted);
         };
         self.predecessors = predecessors;
         self.find(queue, entry, own).await
@@ -58,45 +58,54 @@ impl ListedQueue {
         &mut self,
         queue: Queue<'_>,
         entry: &ZnodePath,
-    ) -> Result<Step> {
+    ) -> Result<QueuePosition> {
         self.find(queue, entry, Own::Unknown).await
     }
 
     /// Watches the nearest blocking entry. If no entry blocks, confirms that our entry exists (invariant 8), unless our
     /// entry was read after the entries ahead.
-    async fn find(&mut self, queue: Queue<'_>, entry: &ZnodePath, mut own: Own) -> Result<Step> {
+    async fn find(
+        &mut self,
+        queue: Queue<'_>,
+        entry: &ZnodePath,
+        mut own: Own,
+    ) -> Result<QueuePosition> {
         while let Some(nearest) = self.predecessors.nearest() {
             let by = queue.path.join(nearest)?;
             match watch(queue.session, by, self.predecessors.ahead).await {
-                Ok(Some(blocker)) => return Ok(Step::Behind(blocker)),
+                Ok(Some(blocker)) => return Ok(QueuePosition::Behind(blocker)),
                 // This is a persistent znode with a contender's name. It does not block.
                 Ok(None) => {
                     self.predecessors.discard_nearest();
                     own = Own::Unknown;
                 }
                 // Do not retry here, because after a reconnection we must read the queue again (invariant 8).
-                Err(Error::ConnectionLoss) => return Ok(Step::Recheck),
+                Err(Error::ConnectionLoss) => return Ok(QueuePosition::Recheck),
                 Err(error) => return Err(error.into()),
             }
         }
         match own {
-            Own::Seen => Ok(Step::Clear),
-            Own::Unknown if self.confirm(queue, entry).await? => Ok(Step::Clear),
-            Own::Unknown => Ok(Step::Gone),
+            Own::Seen => Ok(QueuePosition::Clear),
+            Own::Unknown if self.confirm(queue, entry).await? => Ok(QueuePosition::Clear),
+            Own::Unknown => Ok(QueuePosition::Gone),
         }
     }
 
     /// Confirms `entry` after the nearest blocker has left (invariant 8), and watches the next blocker.
-    pub(super) async fn pass(&mut self, queue: Queue<'_>, entry: &ZnodePath) -> Result<Step> {
+    pub(super) async fn pass(
+        &mut self,
+        queue: Queue<'_>,
+        entry: &ZnodePath,
+    ) -> Result<QueuePosition> {
         if !self.confirm(queue, entry).await? {
-            return Ok(Step::Gone);
+            return Ok(QueuePosition::Gone);
         }
         self.predecessors.shorten(self.released);
         if self.predecessors.nearest().is_some() {
             match self.ask_about_nearest(queue, entry).await? {
                 Some(Nearest::Known) => {}
-                Some(Nearest::Further | Nearest::Unknown) => return Ok(Step::Recheck),
-                None => return Ok(Step::Gone),
+                Some(Nearest::Further | Nearest::Unknown) => return Ok(QueuePosition::Recheck),
+                None => return Ok(QueuePosition::Gone),
             }
         }
         self.find(queue, entry, Own::Seen).await
@@ -197,7 +206,7 @@ async fn watch(session: &Session, by: ZnodePath, count: usize) -> Result<Option<
         by,
         watcher,
         count: Some(count),
-        source: Source::List { is_traceable },
+        source: BlockerSource::List { is_traceable },
     }))
 }
 

@@ -29,7 +29,7 @@ use super::local::LocalEntry;
 use super::self_deadlock;
 use super::sleep::{WakeReason, sleep};
 use super::untaken::{Contender, attended};
-use super::{Blocker, Queue, Source, Step};
+use super::{Blocker, BlockerSource, Queue, QueuePosition};
 use crate::deadline::Progress;
 use crate::error::{LockError, Result};
 use crate::events::{EventSink, LockEvent, PreviousHolder};
@@ -171,8 +171,8 @@ impl<'a> Waiter<'a> {
     async fn turn(&mut self) -> Result<bool> {
         let mut step = match &mut self.entry {
             Entry::Local(entry) => match entry.forget_turn() {
-                true => Step::Recheck,
-                false => Step::Clear,
+                true => QueuePosition::Recheck,
+                false => QueuePosition::Clear,
             },
             Entry::Claimed(_, ahead) => match ahead.take() {
                 Some(ahead) => self.step(ahead)?,
@@ -184,7 +184,7 @@ impl<'a> Waiter<'a> {
 
     /// Joins the queue, and creates the queue if it is missing. Calls `sent` each time the create has been sent, so
     /// that the caller can send another request directly after it.
-    pub(crate) async fn enter(&mut self, mut sent: impl FnMut()) -> Result<Step> {
+    pub(crate) async fn enter(&mut self, mut sent: impl FnMut()) -> Result<QueuePosition> {
         let Queue {
             session,
             path,
@@ -210,7 +210,7 @@ impl<'a> Waiter<'a> {
                     if let Some((_, czxid)) = found.into_iter().flatten().next() {
                         self.czxid = czxid;
                     }
-                    return Ok(Step::Recheck);
+                    return Ok(QueuePosition::Recheck);
                 }
                 // The queue was never used, or the store reaped the empty container. The store may reap it again, so
                 // this is a loop.
@@ -220,23 +220,23 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    pub(crate) async fn wait_from(&mut self, step: &mut Step) -> Result<bool> {
+    pub(crate) async fn wait_from(&mut self, step: &mut QueuePosition) -> Result<bool> {
         loop {
             // Futures that only remote stores need are boxed, to keep the future of a local wait small.
             *step = match step {
-                Step::Clear if self.may_grant() => return Ok(true),
+                QueuePosition::Clear if self.may_grant() => return Ok(true),
                 // Either the last proof of life is too old (invariant 6), or a list lacks our entry. A committed write
                 // settles both cases. The queue may change during this write, so check the queue again afterwards.
-                Step::Clear | Step::Unlisted => {
+                QueuePosition::Clear | QueuePosition::Unlisted => {
                     Box::pin(self.prove()).await?;
-                    Step::Recheck
+                    QueuePosition::Recheck
                 }
-                Step::Recheck => self.recheck().await?,
-                Step::ListAll => Box::pin(self.list_all()).await?,
-                Step::Listed(names) => Box::pin(self.order(take(names))).await?,
-                Step::Gone => return Err(self.removed()),
-                Step::Behind(_) if self.options.only_if_free => return Ok(false),
-                Step::Behind(blocker) => {
+                QueuePosition::Recheck => self.recheck().await?,
+                QueuePosition::ListAll => Box::pin(self.list_all()).await?,
+                QueuePosition::Listed(names) => Box::pin(self.order(take(names))).await?,
+                QueuePosition::Gone => return Err(self.removed()),
+                QueuePosition::Behind(_) if self.options.only_if_free => return Ok(false),
+                QueuePosition::Behind(blocker) => {
                     self.tell_blocked(&blocker.by, blocker.count)?;
                     self.wait_behind(blocker).await?
                 }
@@ -244,7 +244,7 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    async fn wait_behind(&mut self, blocker: &mut Blocker) -> Result<Step> {
+    async fn wait_behind(&mut self, blocker: &mut Blocker) -> Result<QueuePosition> {
         let wake = match &mut blocker.watcher {
             Some(watcher) => {
                 let sleep = pin!(sleep(self.queue.session, &self.reporter, watcher));
@@ -256,20 +256,21 @@ impl<'a> Waiter<'a> {
         match (wake, blocker.source) {
             // The event is from the transaction that deleted the entry ahead. It says that our entry exists and is not
             // blocked, so we need no request (invariant 8).
-            (WakeReason::Clear(reason), Source::Index) => {
+            (WakeReason::Clear(reason), BlockerSource::Index) => {
                 self.previous = PreviousHolder::of(reason);
-                Ok(Step::Clear)
+                Ok(QueuePosition::Clear)
             }
-            (WakeReason::Changed, Source::List { .. }) => Box::pin(self.watch_again()).await,
-            (WakeReason::Gone | WakeReason::Clear(_), Source::List { is_traceable: true }) => {
-                Box::pin(self.pass(&blocker.by)).await
-            }
+            (WakeReason::Changed, BlockerSource::List { .. }) => Box::pin(self.watch_again()).await,
+            (
+                WakeReason::Gone | WakeReason::Clear(_),
+                BlockerSource::List { is_traceable: true },
+            ) => Box::pin(self.pass(&blocker.by)).await,
             // The connection changed, or the event does not say which entry is ahead now.
-            _ => Ok(Step::Recheck),
+            _ => Ok(QueuePosition::Recheck),
         }
     }
 
-    async fn recheck(&mut self) -> Result<Step> {
+    async fn recheck(&mut self) -> Result<QueuePosition> {
         self.is_first_answer = false;
         let look = GetPredecessor {
             entry: self.path().clone(),
@@ -280,34 +281,34 @@ impl<'a> Waiter<'a> {
         let session = self.queue.session;
         match Box::pin(retry(|| session.get_predecessor(look.clone()))).await {
             Ok(ahead) => self.step(ahead),
-            Err(Error::NoNode { .. }) => Ok(Step::Gone),
+            Err(Error::NoNode { .. }) => Ok(QueuePosition::Gone),
             Err(error) => Err(error.into()),
         }
     }
 
     #[inline]
-    fn step(&self, ahead: Predecessor) -> Result<Step> {
+    fn step(&self, ahead: Predecessor) -> Result<QueuePosition> {
         Ok(match ahead {
-            Predecessor::Clear => Step::Clear,
+            Predecessor::Clear => QueuePosition::Clear,
             Predecessor::Blocked { by, watcher, .. } if self.is_condition(&by) => {
-                Step::Behind(Blocker {
+                QueuePosition::Behind(Blocker {
                     by,
                     watcher: Some(watcher),
                     count: Some(0),
-                    source: Source::Index,
+                    source: BlockerSource::Index,
                 })
             }
             // The index contains every numbered ephemeral znode, even if it is not a contender. So check the name.
-            Predecessor::Blocked { by, .. } if !self.is_contender(&by)? => Step::ListAll,
-            Predecessor::Blocked { by, watcher, count } => Step::Behind(Blocker {
+            Predecessor::Blocked { by, .. } if !self.is_contender(&by)? => QueuePosition::ListAll,
+            Predecessor::Blocked { by, watcher, count } => QueuePosition::Behind(Blocker {
                 by,
                 watcher: Some(watcher),
                 count,
-                source: Source::Index,
+                source: BlockerSource::Index,
             }),
-            Predecessor::Listed(names) => Step::Listed(names),
-            Predecessor::Gone => Step::Gone,
-            _ => Step::Recheck,
+            Predecessor::Listed(names) => QueuePosition::Listed(names),
+            Predecessor::Gone => QueuePosition::Gone,
+            _ => QueuePosition::Recheck,
         })
     }
 
@@ -343,17 +344,17 @@ impl<'a> Waiter<'a> {
         Ok(contender_number(session, by.name()).is_some())
     }
 
-    async fn list_all(&mut self) -> Result<Step> {
+    async fn list_all(&mut self) -> Result<QueuePosition> {
         self.is_first_answer = false;
         let Queue { session, path, .. } = self.queue;
         match retry(|| session.get_children(path)).await {
-            Ok((names, _)) => Ok(Step::Listed(names)),
-            Err(Error::NoNode { .. }) => Ok(Step::Gone),
+            Ok((names, _)) => Ok(QueuePosition::Listed(names)),
+            Err(Error::NoNode { .. }) => Ok(QueuePosition::Gone),
             Err(error) => Err(error.into()),
         }
     }
 
-    async fn order(&mut self, names: Vec<String>) -> Result<Step> {
+    async fn order(&mut self, names: Vec<String>) -> Result<QueuePosition> {
         let entry = self.entry.path();
         let list = self.list.get_or_insert_default();
         let own = match self.is_first_answer {
@@ -363,13 +364,13 @@ impl<'a> Waiter<'a> {
         list.order(self.queue, entry, names, own).await
     }
 
-    async fn watch_again(&mut self) -> Result<Step> {
+    async fn watch_again(&mut self) -> Result<QueuePosition> {
         let entry = self.entry.path();
         let list = self.list.get_or_insert_default();
         list.watch_again(self.queue, entry).await
     }
 
-    async fn pass(&mut self, gone: &ZnodePath) -> Result<Step> {
+    async fn pass(&mut self, gone: &ZnodePath) -> Result<QueuePosition> {
         let entry = self.entry.path();
         let list = self.list.get_or_insert_default();
         let step = list.pass(self.queue, entry).await?;

@@ -23,12 +23,12 @@ pub struct Heartbeat(Option<Weak<Inner>>);
 
 #[derive(Default)]
 pub(super) struct Heart {
-    state: Mutex<State>,
+    state: Mutex<HeartbeatState>,
     lag_ns: AtomicU64,
 }
 
 #[derive(Default)]
-struct State {
+struct HeartbeatState {
     /// Number of locks and waits that use the session. This field and `used` change only at an ensemble.
     uses: usize,
     /// Time at which the last use ended.
@@ -42,13 +42,13 @@ struct State {
 impl Heart {
     /// Counts the opening of the session as the first heartbeat.
     pub(super) fn start(&self, status: &SessionStatus) {
-        *self.state.lock() = State {
+        *self.state.lock() = HeartbeatState {
             last: Some(Beat {
                 sent: status.clock().now(),
                 is_proof: false,
             }),
             connection: status.connection(),
-            ..State::default()
+            ..HeartbeatState::default()
         };
     }
 }
@@ -112,7 +112,7 @@ impl Inner {
         heart.used = Some(now);
     }
 
-    fn is_in_use(&self, heart: &State, now: BootInstant) -> bool {
+    fn is_in_use(&self, heart: &HeartbeatState, now: BootInstant) -> bool {
         let recently = |used: BootInstant| now.since(used) < self.status.idle_after();
         heart.uses > 0 || heart.used.is_some_and(recently)
     }

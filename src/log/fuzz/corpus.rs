@@ -3,7 +3,7 @@
 use super::{FIX_CHECKSUMS, STORE};
 use crate::core::{End, NewNode, NodeKind, Txn, TxnOp};
 use crate::log::codec::Record;
-use crate::log::frame::{Batch, Link, mark};
+use crate::log::frame::{Batch, FrameChain, mark};
 use crate::log::segment::{HEADER_BYTES, Header};
 use crate::model::acl::Acl;
 use crate::model::path::ZnodePath;
@@ -18,7 +18,7 @@ const SESSION: SessionId = SessionId(0x0100_0000_0000_002a);
 pub(crate) type Inputs = Vec<(&'static str, Vec<u8>)>;
 
 pub(crate) fn frames() -> Inputs {
-    let link = Link {
+    let link = FrameChain {
         salt: SALT,
         chain: 1,
         synced: 0,
@@ -92,7 +92,7 @@ fn log(is_reused: bool) -> Vec<Vec<u8>> {
     let mut segments = vec![segment(0, is_reused)];
     let mut at = HEADER_BYTES as usize;
     let mut last = Zxid(0);
-    let mut link = Link {
+    let mut link = FrameChain {
         salt: SALT,
         chain: 1,
         synced: 0,

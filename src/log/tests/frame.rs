@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use super::*;
 use crate::log::codec::Malformed;
 use crate::log::disk::{Disk, DiskFile, FileIdentity};
-use crate::log::frame::{Batch, HEAD_BYTES, Head, Link, Scanner, mark};
+use crate::log::frame::{Batch, FrameChain, HEAD_BYTES, Head, Scanner, mark};
 use crate::log::segment::{Header, log_name};
 use crate::log::sim::SimDisk;
 
-const LINK: Link = Link {
+const LINK: FrameChain = FrameChain {
     salt: 77,
     chain: 3,
     synced: 2,

@@ -2,8 +2,8 @@
 
 use crate::core::{Txn, TxnOp};
 use crate::log::disk::{Disk, DiskFile};
-use crate::log::frame::{Batch, Link, mark};
-use crate::log::recovery::{Facts, Recovered, Source, Start, Tail, recover};
+use crate::log::frame::{Batch, FrameChain, mark};
+use crate::log::recovery::{Facts, LogSource, Recovered, Start, Tail, recover};
 use crate::log::segment::{Header, log_name, make, reuse, spare_name};
 use crate::log::sim::SimDisk;
 use crate::model::error::Result;
@@ -46,7 +46,7 @@ pub(super) fn header(number: u64) -> Header {
 }
 
 pub(super) fn recovered(disk: &SimDisk) -> Result<(Vec<Txn>, Recovered)> {
-    let source = Source {
+    let source = LogSource {
         disk,
         store: STORE,
         start: Start::default(),
@@ -114,8 +114,8 @@ impl Writing {
         });
     }
 
-    fn link(&self) -> Link {
-        Link {
+    fn link(&self) -> FrameChain {
+        FrameChain {
             salt: self.header.salt,
             chain: self.facts.chain,
             synced: self.synced,

@@ -1,6 +1,6 @@
 //! Entry point of the fuzzer `conversation`: several clients talk to one server, in virtual time.
 //!
-//! The first byte chooses the limits and the size of pieces. Every six bytes after it are a [`Step`], so every input is
+//! The first byte chooses the limits and the size of pieces. Every six bytes after it are a [`FuzzStep`], so every input is
 //! a conversation. [`Dialogue`] checks each connection.
 
 use std::future::Future;
@@ -37,7 +37,7 @@ const CLIENTS: usize = 3;
 const MAX_LINES: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step([u8; STEP_BYTES]);
+pub(super) struct FuzzStep([u8; STEP_BYTES]);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
@@ -76,7 +76,7 @@ const ACTIONS: [Action; 16] = [
     Action::Request,
 ];
 
-impl Step {
+impl FuzzStep {
     pub(super) fn of(action: Action, client: u8, details: [u8; STEP_BYTES - 1]) -> Self {
         let mut bytes = [0; STEP_BYTES];
         let number = ACTIONS.iter().position(|other| *other == action);
@@ -114,11 +114,11 @@ struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    fn step(&mut self) -> Option<Step> {
+    fn step(&mut self) -> Option<FuzzStep> {
         let (step, rest) = self.rest.split_first_chunk()?;
         self.steps += 1;
         self.rest = rest;
-        (self.steps <= MAX_STEPS).then_some(Step(*step))
+        (self.steps <= MAX_STEPS).then_some(FuzzStep(*step))
     }
 
     fn bytes(&mut self, count: usize) -> &'a [u8] {
@@ -209,7 +209,7 @@ impl World {
         }
     }
 
-    fn take(&mut self, step: Step, input: &mut Input<'_>) {
+    fn take(&mut self, step: FuzzStep, input: &mut Input<'_>) {
         let client = step.client();
         match step.action() {
             Action::Connect => self.connect(client, step),
@@ -261,7 +261,7 @@ impl World {
         });
     }
 
-    fn connect(&mut self, client: usize, step: Step) {
+    fn connect(&mut self, client: usize, step: FuzzStep) {
         let [_, kind, timeout, seen, flags, _] = step.0;
         let whose = match kind % 8 {
             6 => (client + 1) % CLIENTS,
@@ -306,8 +306,8 @@ impl World {
         self.send(client, &bytes);
     }
 
-    fn request(&mut self, client: usize, step: Step, input: &mut Input<'_>) -> Vec<u8> {
-        let mut more = || input.step().map(Step::choice);
+    fn request(&mut self, client: usize, step: FuzzStep, input: &mut Input<'_>) -> Vec<u8> {
+        let mut more = || input.step().map(FuzzStep::choice);
         let request = step.choice().request(&self.known, &mut more);
         let client = &mut self.clients[client];
         client.last_xid += 1;
@@ -322,7 +322,7 @@ impl World {
         bytes
     }
 
-    fn send_raw(&mut self, client: usize, step: Step, input: &mut Input<'_>) {
+    fn send_raw(&mut self, client: usize, step: FuzzStep, input: &mut Input<'_>) {
         let raw = input.bytes(usize::from(step.0[1] % 64));
         let mut bytes = Vec::new();
         match step.0[2] % 4 {

@@ -1,6 +1,6 @@
 //! The seed corpus of the fuzzer `conversation`.
 
-use super::conversation::{Action, REQUIRES_AUTH, Step, TIGHT};
+use super::conversation::{Action, FuzzStep, REQUIRES_AUTH, TIGHT};
 use crate::wire::Op;
 use crate::wire::fuzz::{Choice, Inputs};
 
@@ -18,7 +18,7 @@ impl Script {
 
     fn step(mut self, action: Action, client: u8, details: [u8; 5]) -> Self {
         self.0
-            .extend_from_slice(&Step::of(action, client, details).bytes());
+            .extend_from_slice(&FuzzStep::of(action, client, details).bytes());
         self
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::inward::{Delivery, WatchSource};
-use super::{Link, Pump};
+use super::{Connectivity, Pump};
 use crate::model::error::Error;
 use crate::model::types::SessionState;
 use crate::runtime::clock::BootInstant;
@@ -39,7 +39,7 @@ impl Pump {
         if self.paused.is_some_and(passed) {
             self.resume();
         }
-        if let Link::Down(until) = self.link
+        if let Connectivity::Down(until) = self.link
             && self.paused.is_none()
             && passed(until)
         {
@@ -65,10 +65,10 @@ impl Pump {
     }
 
     fn reconnect(&mut self) {
-        if self.link == Link::Up {
+        if self.link == Connectivity::Up {
             return;
         }
-        self.link = Link::Up;
+        self.link = Connectivity::Up;
         self.end_silence();
         let inner = self.session.inner().map(|inner| inner.status().state());
         match inner {
@@ -107,7 +107,7 @@ impl Pump {
 
     /// Breaks the connection, and fails all unanswered requests. `last` fails after the others.
     pub(super) fn disconnect(&mut self, length: Option<Duration>, last: Option<ReplySender>) {
-        self.link = Link::Down(length.map(|length| self.now().after(length)));
+        self.link = Connectivity::Down(length.map(|length| self.now().after(length)));
         self.fall_silent();
         // Set the state before the requests fail, because a caller that sees the error must also see the broken
         // connection.

@@ -4,7 +4,7 @@
 use lockkeeper::{Client, Error, LockError};
 
 use crate::Random;
-use crate::gate::{Closed, Gate, Part, Stay};
+use crate::gate::{Closed, CriticalSection, Gate, Part};
 use crate::keys;
 use crate::recipe::{AcquireMode, Held, Recipe, wait_for_all};
 
@@ -86,7 +86,7 @@ pub fn enter(
     keys: &[&str],
     held: &Held,
     mut report: impl FnMut(&str, std::io::Result<Closed>),
-) -> Vec<Stay> {
+) -> Vec<CriticalSection> {
     let part = match (held, keys::recipe(keys[0])) {
         (Held::Permit(permit), Some(Recipe::Semaphore { permits })) => {
             Part::Permits(permit.count(), permits)

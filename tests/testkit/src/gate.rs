@@ -20,9 +20,9 @@ pub enum Part {
 
 /// A visit to a resource, as locked files. It ends when dropped.
 #[derive(Debug, Default)]
-pub struct Stay(Vec<File>);
+pub struct CriticalSection(Vec<File>);
 
-impl Drop for Stay {
+impl Drop for CriticalSection {
     /// Unlocks explicitly. Closing is not enough, because a concurrent listing of this process's descriptors (a
     /// sample of the soak) briefly holds a reference that keeps the lock.
     fn drop(&mut self) {
@@ -57,7 +57,7 @@ impl Gate {
         key: &str,
         part: Part,
         token: FencingToken,
-    ) -> io::Result<Result<Stay, Closed>> {
+    ) -> io::Result<Result<CriticalSection, Closed>> {
         match part {
             Part::Permits(count, of) => self.take_permits(key, count, of),
             _ => self.pass(key, part == Part::Exclusive, token),
@@ -70,8 +70,13 @@ impl Gate {
         options.open(self.0.join(name))
     }
 
-    fn take_permits(&self, key: &str, count: u32, of: u32) -> io::Result<Result<Stay, Closed>> {
-        let mut taken = Stay::default();
+    fn take_permits(
+        &self,
+        key: &str,
+        count: u32,
+        of: u32,
+    ) -> io::Result<Result<CriticalSection, Closed>> {
+        let mut taken = CriticalSection::default();
         for place in 0..of {
             if taken.0.len() == count as usize {
                 break;
@@ -92,7 +97,7 @@ impl Gate {
         key: &str,
         is_exclusive: bool,
         token: FencingToken,
-    ) -> io::Result<Result<Stay, Closed>> {
+    ) -> io::Result<Result<CriticalSection, Closed>> {
         let file = self.file(key)?;
         let tried = match is_exclusive {
             true => file.try_lock(),
@@ -101,7 +106,7 @@ impl Gate {
         if !is_locked(tried)? {
             return Ok(Err(Closed::Conflict));
         }
-        let stay = Stay(vec![file]);
+        let stay = CriticalSection(vec![file]);
         let mut file = &stay.0[0];
         let mut newest = String::new();
         file.read_to_string(&mut newest)?;

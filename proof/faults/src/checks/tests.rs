@@ -21,7 +21,7 @@ fn foreign() -> WorkerId {
 }
 
 /// A grant with some token, and its time.
-struct Stay<'a> {
+struct CriticalSection<'a> {
     key: &'a str,
     share: Share,
     token: u64,
@@ -29,7 +29,7 @@ struct Stay<'a> {
     to: u64,
 }
 
-impl Stay<'_> {
+impl CriticalSection<'_> {
     fn of(self, worker: WorkerId, checker: &mut Checker) -> u64 {
         let (grant, token) = (self.token, self.token.to_string());
         checker.hear(
@@ -47,8 +47,8 @@ impl Stay<'_> {
     }
 }
 
-fn exclusive(token: u64, from: u64, to: u64) -> Stay<'static> {
-    Stay {
+fn exclusive(token: u64, from: u64, to: u64) -> CriticalSection<'static> {
+    CriticalSection {
         key: "mutex-0",
         share: Share::Exclusive,
         token,
@@ -119,7 +119,7 @@ fn a_token_is_granted_once() {
 
 #[test]
 fn readers_share_and_exclude_writers() {
-    let stay = |share, token, from, to| Stay {
+    let stay = |share, token, from, to| CriticalSection {
         key: "rwlock",
         share,
         token,
@@ -147,7 +147,7 @@ fn readers_share_and_exclude_writers() {
 
 #[test]
 fn permits_are_counted() {
-    let stay = |count, token| Stay {
+    let stay = |count, token| CriticalSection {
         key: "semaphore",
         share: Share::Permits(count),
         token,

@@ -23,7 +23,7 @@ pub(super) struct Peer {
     pub(super) election: SocketAddr,
 }
 
-struct Link {
+struct ProxiedLink {
     from: usize,
     to: usize,
     quorum: Proxy,
@@ -32,7 +32,7 @@ struct Link {
 
 pub(super) struct Links {
     peers: Vec<Peer>,
-    links: Vec<Link>,
+    links: Vec<ProxiedLink>,
 }
 
 impl Links {
@@ -53,7 +53,7 @@ impl Links {
         let link = |(from, to): (usize, usize)| {
             let Peer { quorum, election } = peers[to];
             let (own, back) = (entrance((from, to)), entrance((to, from)));
-            Ok(Link {
+            Ok(ProxiedLink {
                 from,
                 to,
                 quorum: Proxy::of_bytes(free_address(), quorum)?,

@@ -25,7 +25,7 @@ pub(super) struct Contender {
 }
 
 /// A grant of several keys, with a number for each.
-struct Stay {
+struct CriticalSection {
     grants: Vec<u64>,
     /// False for permits, which exclude no other holder.
     writes: bool,
@@ -122,7 +122,7 @@ impl Stays for Contender {
 
 impl Contender {
     /// Reports a grant, unless it is already lost.
-    fn enter(&self, held: &Held) -> Option<Stay> {
+    fn enter(&self, held: &Held) -> Option<CriticalSection> {
         // Take the time before asking the guard, which therefore also believed at that time.
         let at = now();
         if !held.is_held() {
@@ -145,14 +145,14 @@ impl Contender {
             });
             grant
         };
-        Some(Stay {
+        Some(CriticalSection {
             grants: self.keys.iter().map(enter).collect(),
             writes: !matches!(held, Held::Permit(_)),
         })
     }
 
     /// Returns `true` and reports it if the guard believes that it holds.
-    fn confirm(&self, stay: &Stay, held: &Held) -> bool {
+    fn confirm(&self, stay: &CriticalSection, held: &Held) -> bool {
         let at = now();
         let is_held = held.is_held() || self.mistake == Some(Mistake::IgnoresLoss);
         if is_held {
@@ -161,7 +161,7 @@ impl Contender {
         is_held
     }
 
-    fn believe(&self, stay: &Stay, at: u64) {
+    fn believe(&self, stay: &CriticalSection, at: u64) {
         for grant in &stay.grants {
             self.reporter.report(&Report::Held { grant: *grant, at });
         }
@@ -169,7 +169,7 @@ impl Contender {
 
     /// Keeps the lock without a connection until the guard is lost, as services do. Another holder might appear at
     /// that point.
-    async fn wait_for_connection(&mut self, stay: &Stay, held: &Held) -> Ending {
+    async fn wait_for_connection(&mut self, stay: &CriticalSection, held: &Held) -> Ending {
         let began = now();
         while now() - began < nanos(self.longest_hold) {
             if !self.confirm(stay, held) {
@@ -185,7 +185,7 @@ impl Contender {
     }
 
     /// Writes to the resources. Returns `false` if one of them refuses.
-    async fn write(&self, stay: &Stay, held: &Held) -> bool {
+    async fn write(&self, stay: &CriticalSection, held: &Held) -> bool {
         if !stay.writes {
             return true;
         }
@@ -199,7 +199,7 @@ impl Contender {
         true
     }
 
-    fn report_loss(&self, stay: &Stay, held: &Held) {
+    fn report_loss(&self, stay: &CriticalSection, held: &Held) {
         let at = now();
         let reason = match held.lost_reason() {
             Some(reason) => reason.to_string(),

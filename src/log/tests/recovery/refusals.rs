@@ -4,7 +4,7 @@ use super::*;
 use crate::core::Damage;
 use crate::log::frame::Batch;
 use crate::log::header::header_crc;
-use crate::log::recovery::{Facts, Source, Start, read_up_to, recover};
+use crate::log::recovery::{Facts, LogSource, Start, read_up_to, recover};
 use crate::log::segment::FORMAT_VERSION;
 
 fn message(disk: &SimDisk) -> String {
@@ -49,7 +49,7 @@ fn a_missing_segment_is_named() {
 fn a_missing_segment_right_after_a_snapshot_is_named() {
     let disk = fresh(false);
     recorded(&disk);
-    let after_snapshot = |chain| Source {
+    let after_snapshot = |chain| LogSource {
         disk: &disk,
         store: STORE,
         start: Start {
@@ -83,7 +83,7 @@ fn a_segment_under_the_name_of_another_is_refused() {
 fn a_segment_of_another_store_is_refused() {
     let disk = fresh(false);
     recorded(&disk);
-    let source = Source {
+    let source = LogSource {
         disk: &disk,
         store: [1; 16],
         start: Start::default(),
@@ -138,7 +138,7 @@ fn zxids_that_go_back_are_refused() {
 fn what_the_store_cannot_carry_out_is_damage_of_its_frame() {
     let disk = fresh(false);
     let log = recorded(&disk);
-    let source = Source {
+    let source = LogSource {
         disk: &disk,
         store: STORE,
         start: Start::default(),
@@ -161,7 +161,7 @@ fn what_the_store_cannot_carry_out_is_damage_of_its_frame() {
 fn a_frame_that_is_known_to_be_there_and_is_not_is_damage() {
     let disk = fresh(false);
     let log = recorded(&disk);
-    let source = Source {
+    let source = LogSource {
         disk: &disk,
         store: STORE,
         start: Start::default(),
@@ -177,7 +177,7 @@ fn a_frame_that_is_known_to_be_there_and_is_not_is_damage() {
 fn a_file_that_cannot_be_opened_is_a_failure_and_no_damage() {
     let disk = fresh(false);
     recorded(&disk);
-    let source = Source {
+    let source = LogSource {
         disk: &disk,
         store: STORE,
         start: Start {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::log::frame::Batch;
-use crate::log::recovery::{Facts, Source, Start, Tail, read_up_to};
+use crate::log::recovery::{Facts, LogSource, Start, Tail, read_up_to};
 
 #[test]
 fn every_transaction_comes_back_in_order() {
@@ -80,7 +80,7 @@ fn reading_starts_where_a_snapshot_ends() {
     let (of_first, of_second): (Vec<_>, Vec<_>) =
         log.places.iter().partition(|place| place.segment == 0);
     let known = of_first.last().unwrap();
-    let all = Source {
+    let all = LogSource {
         disk: &disk,
         store: STORE,
         start: Start::default(),
@@ -96,7 +96,7 @@ fn reading_starts_where_a_snapshot_ends() {
 
     disk.remove(&log_name(0)).unwrap();
     let start = Start { segment: 1, facts };
-    let rest = Source { start, ..all };
+    let rest = LogSource { start, ..all };
     let mut txns = Vec::new();
     let recovered = crate::log::recovery::recover(&rest, &mut |txn| {
         txns.push(txn);

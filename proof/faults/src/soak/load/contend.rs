@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use lockkeeper::{Client, LockError};
 use testkit::Random;
 use testkit::contender::{Stays, enter, wait};
-use testkit::gate::{Closed, Stay};
+use testkit::gate::{Closed, CriticalSection};
 use testkit::recipe::{AcquireMode, Held};
 
 use super::{Load, violation};
@@ -68,7 +68,7 @@ impl Stays for Contender {
 }
 
 /// Enters the resources of all keys, and counts conflicts.
-fn enter_all(load: &Load, keys: &[&str], held: &Held) -> Vec<Stay> {
+fn enter_all(load: &Load, keys: &[&str], held: &Held) -> Vec<CriticalSection> {
     enter(&load.gate, keys, held, |key, closed| {
         let counter = match closed {
             Ok(Closed::Conflict) => &load.tally.conflicts,
