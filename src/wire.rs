@@ -1,11 +1,10 @@
 //! ZooKeeper's protocol, as a 3.9 server speaks it with clients of 3.4 to 3.9: frames, records, codes and four-letter
-//! words. It performs no IO.
+//! words. This module performs no IO.
 //!
 //! A server reads a connection through [`Frames`]. The first frame is a [`ConnectRequest`], and each later frame is an
-//! [`Incoming`] request. For any other bytes, reading returns a [`Refused`], which describes how a ZooKeeper server
-//! treats them. Reading a frame takes a few allocations and at most a small multiple of the frame's size in memory.
-//! [`to_store`] converts a request to a request of the store, and returns a [`Shape`] that turns the store's answer
-//! into a [`Response`].
+//! [`Incoming`] request. Reading any other bytes returns a [`Refused`], which describes how a ZooKeeper server treats
+//! them. [`to_store`] converts a request to a request of the store, and returns a [`Shape`] that turns the store's
+//! answer into a [`Response`].
 //!
 //! Sources: `zookeeper.jute` and the request processors of ZooKeeper 3.9. The tests compare with frames of real clients
 //! and servers (`tests/wire`).

@@ -24,8 +24,8 @@ use crate::runtime::clock::Clock;
 ///
 /// # Errors
 /// [`Error::Target`] for a bad URL. [`Error::ConnectFailed`] if no server answers within the connect timeout.
-/// [`Error::NoChroot`] if the URL's chroot does not exist. [`Error::Forked`] in a process that was forked without exec
-/// after its parent had used this library. Such a program must connect after the fork.
+/// [`Error::NoChroot`] if the URL's chroot does not exist. [`Error::Forked`] if this process was forked, without exec,
+/// from a process that had already used this library.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -44,8 +44,8 @@ where
 /// Connects to the store at a URL.
 ///
 /// # Errors
-/// As [`connect`]. [`Error::BadArguments`] for invalid options. [`Error::Tls`] if a certificate cannot be used or is
-/// refused.
+/// The errors of [`connect`]. [`Error::BadArguments`] for invalid options. [`Error::Tls`] if a certificate cannot be
+/// used or is refused.
 pub async fn connect_with<T>(target: T, options: ConnectOptions) -> Result<Client>
 where
     T: TryInto<Target>,
@@ -55,8 +55,7 @@ where
     let target = target
         .try_into()
         .map_err(|error| Error::Target(error.into()))?;
-    // Open the store on another thread. Recovery of a large store reads its whole log and would block the caller's
-    // executor.
+    // Open the store on another thread, because recovery reads the whole log and would block the caller's executor.
     if let TargetKind::File { path } = &target.0 {
         let store = Store::file_aside(path.clone()).await?;
         return store.connect_with(options).await;
@@ -116,14 +115,14 @@ impl Store {
     /// Opens a client.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect), and [`Error::BadArguments`] for invalid options.
+    /// The errors of [`connect`](Self::connect), and [`Error::BadArguments`] for invalid options.
     pub async fn connect_with(&self, options: ConnectOptions) -> Result<Client> {
         Client::open(self.connector(), self.target().to_owned(), options).await
     }
 }
 
-/// A client of one store. It opens a new [`Session`] when the last one has ended, so recipes keep working after a
-/// session ends. Clones share the same client.
+/// A client of one store. It opens a new [`Session`] when the last session has ended, so recipes keep working. Clones
+/// share the same client.
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
 
@@ -131,8 +130,8 @@ struct Inner {
     target: String,
     connector: Arc<dyn Connector>,
     options: ConnectOptions,
-    /// The first session. Most clients never need another one, so it is returned without locking `current` while it is
-    /// alive.
+    /// The first session. Most clients never open another one, so callers get the first session without locking
+    /// `current` while that session is alive.
     first: Session,
     current: Mutex<Current>,
     /// Held while a session is opened, so that concurrent callers open only one.
@@ -192,8 +191,7 @@ impl Client {
         self.0.connector.clock()
     }
 
-    /// Returns the number of pending clean-ups of the current session. The clean-ups end when the session ends. See
-    /// [`Session::pending_cleanups`].
+    /// Returns the current session's number of [pending clean-ups](Session::pending_cleanups).
     pub fn pending_cleanups(&self) -> usize {
         self.current_session().pending_cleanups()
     }
@@ -208,14 +206,14 @@ impl Client {
     /// Cancel safe.
     ///
     /// # Errors
-    /// As [`connect`]. [`Error::SessionClosed`] after [`close`](Self::close). [`Error::StoreChanged`] if the URL now
-    /// leads to another store.
+    /// The errors of [`connect`]. [`Error::SessionClosed`] after [`close`](Self::close). [`Error::StoreChanged`] if the
+    /// URL now leads to another store.
     pub async fn session(&self) -> Result<Session> {
-        // Yields to other tasks in case the caller loops over calls that are always ready.
+        // Yield to other tasks now and then, because a caller may loop over calls that are always ready.
         coop::consume_budget().await;
         match self.live_session()? {
             Some(session) => Ok(session),
-            // Boxed because it is rare, so that callers' futures stay small.
+            // Boxed, because reopening is rare and would make every caller's future larger.
             None => Box::pin(self.reopen()).await,
         }
     }
@@ -231,7 +229,7 @@ impl Client {
         let session = Session::configured(backend, &self.0.options);
         tracing::info!(target_store = %self.0.target, session = %session.id(), "session opened");
         let mut current = self.0.current.lock();
-        // The client was closed in the meantime. The return drops the new session, which closes it.
+        // `close` ran in the meantime. Returning here drops the new session, which closes it.
         if current.closed {
             return Err(Error::SessionClosed {
                 session: current.session.id(),
@@ -244,7 +242,7 @@ impl Client {
     /// Returns the current session if it is alive, without opening another one.
     ///
     /// # Errors
-    /// [`Error::SessionClosed`] after [`close`](Self::close). [`Error::Forked`].
+    /// [`Error::SessionClosed`] after [`close`](Self::close). [`Error::Forked`] in a forked process.
     pub fn live_session(&self) -> Result<Option<Session>> {
         Error::if_forked()?;
         if self.0.first.status().is_alive() {
@@ -260,8 +258,7 @@ impl Client {
         Ok(session.status().is_alive().then(|| session.clone()))
     }
 
-    /// Refuses a session at a different store, because fencing tokens of two stores cannot be compared. Accepts a store
-    /// without an id.
+    /// Refuses a different store, because fencing tokens of two stores cannot be compared.
     fn check_store_id(&self, backend: &Arc<dyn Backend>) -> Result<()> {
         let Some(found) = backend.store_id() else {
             return Ok(());
@@ -280,12 +277,12 @@ impl Client {
     /// Closes the session, which releases its locks immediately. The client opens no other session after this call.
     ///
     /// # Errors
-    /// [`Error::ConnectionLoss`] if the store could not be reached. The store then releases the locks after the session
+    /// [`Error::ConnectionLoss`] if the store cannot be reached. The store then releases the locks after the session
     /// timeout.
     pub async fn close(&self) -> Result<()> {
         let session = {
             let mut current = self.0.current.lock();
-            // Set the flag before closing the session, so that no other caller opens a new session in the meantime.
+            // Set the flag before closing the session. Otherwise another caller could open a new session in between.
             current.closed = true;
             current.session.clone()
         };
@@ -302,11 +299,12 @@ impl Drop for Inner {
     /// Waits a limited time for unsent clean-ups, because the last handle is often dropped as the process exits.
     fn drop(&mut self) {
         let session = &self.current.get_mut().session;
-        // If the flush was skipped or timed out, no more bytes can be written, and waiting would only delay the exit.
+        // If the flush was skipped or timed out, waiting would only delay the exit of the process.
         if session.flush() != Flushed::Written || session.pending_cleanups() == 0 {
             return;
         }
-        // On a single-threaded runtime, this thread is also the one that reads the replies, and it is about to block.
+        // On a single-threaded runtime, this thread also reads the replies. It is about to block, so another thread
+        // must read them.
         session.backend().read_elsewhere();
         if !session.status().wait_for_cleanups(LAST_DROP_LIMIT) {
             let (session, limit) = (session.id(), LAST_DROP_LIMIT);

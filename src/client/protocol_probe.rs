@@ -1,5 +1,6 @@
-//! Finds out which protocol a server speaks if it does not open a session, for example TLS or HTTP. A failed connection
-//! does not show the protocol, because such servers close the connection silently or wait for more bytes.
+//! Probe for the protocol that a server speaks, for example TLS or HTTP. It runs if a server opens no session. The
+//! failed handshake does not show the protocol, because such a server closes the connection silently or waits for more
+//! bytes.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -26,7 +27,6 @@ const CLIENT_HELLO: [u8; 60] = [
 #[derive(Clone, Debug)]
 pub(super) enum WrongProtocol {
     Tls(TlsError),
-    /// The protocol that the server's answer showed.
     Other(&'static str),
 }
 
@@ -34,17 +34,18 @@ pub(super) fn refusal(why: &str) -> String {
     format!("the server's answer is not of ZooKeeper's protocol ({why})")
 }
 
-/// Returns the server's protocol if it is not the expected one. `None` if the protocol is unknown. Blocks while the
-/// host is looked up, and after that for at most four times [`LIMIT`].
+/// Returns the protocol of a server that does not speak ours. `None` if the probe does not recognize the protocol.
+/// Blocks, usually for at most four times [`LIMIT`].
 pub(super) fn wrong_protocol(host: &str, is_tls: bool) -> Option<WrongProtocol> {
     let answer = |question: &[u8]| answer(host, question);
     let address = || host.to_owned();
     if is_tls {
-        // A server that does not allow this command answers with the command's name.
+        // A server without TLS answers with its version, a refusal of `srvr`, or "This ZooKeeper instance is not
+        // currently serving requests".
         let is_plain = matches!(&answer(b"srvr")?, b"Zook" | b"srvr" | b"This");
         return is_plain.then(|| WrongProtocol::Tls(TlsError::NotSpoken { host: address() }));
     }
-    // Some servers wait for the end of a line, which the ClientHello does not have, so ask a second time with HTTP.
+    // Some servers wait for the end of a line, which the ClientHello does not contain. The HTTP question contains one.
     let questions: [&[u8]; 2] = [&CLIENT_HELLO, b"GET / HTTP/1.0\r\n\r\n"];
     let mut answers = questions.into_iter().filter_map(answer);
     Some(match answers.find_map(foreign_protocol)? {
@@ -53,7 +54,6 @@ pub(super) fn wrong_protocol(host: &str, is_tls: bool) -> Option<WrongProtocol> 
     })
 }
 
-/// Sends `question` on a separate connection, and returns the first bytes of the answer.
 fn answer(host: &str, question: &[u8]) -> Option<[u8; LENGTH_BYTES]> {
     let mut addresses = host.to_socket_addrs().ok()?;
     let mut server = addresses.find_map(|at| TcpStream::connect_timeout(&at, LIMIT).ok())?;

@@ -4,8 +4,8 @@ use crate::model::error::Error;
 use crate::model::path::ZnodePath;
 use crate::model::protocol::{Create, Op, OpReply};
 
-/// ZooKeeper's counter of children wraps below zero after 2^31 − 1. We refuse larger numbers than this limit, so that
-/// all clients with the same limit stop before the counter wraps.
+/// ZooKeeper's sequence counter wraps to negative numbers after 2^31 − 1. We refuse the last million numbers, so that
+/// clients stop before the counter wraps.
 const LIMIT: i64 = i32::MAX as i64 - 1_000_001;
 
 pub(super) fn is_within_limit(create: &Create, made: &ZnodePath) -> bool {
@@ -14,7 +14,6 @@ pub(super) fn is_within_limit(create: &Create, made: &ZnodePath) -> bool {
     !create.mode.is_sequential() || number.is_some_and(|number| (0..=LIMIT).contains(&number))
 }
 
-/// Returns an error if a create of a multi received a number beyond the limit.
 pub(super) fn exhausted(ops: &[Op], replies: &[OpReply]) -> Option<Error> {
     let spent = ops
         .iter()
@@ -37,7 +36,7 @@ pub(super) fn sequence_exhausted(made: &ZnodePath) -> Error {
     }
 }
 
-/// Returns the znodes that a multi has created, children before parents, so that they can be deleted in this order.
+/// Returns the znodes that a multi has created, in an order in which they can be deleted: children before parents.
 pub(super) fn created_by(replies: &[OpReply]) -> Vec<ZnodePath> {
     let made = replies.iter().rev().filter_map(|reply| match reply {
         OpReply::Created { path, .. } => Some(path.clone()),

@@ -1,8 +1,7 @@
-//! Backend for stores that other processes serve (`lockkeeper://`, `zookeeper://`). It is a client of ZooKeeper's
-//! protocol.
+//! Client of ZooKeeper's protocol: the backend for stores that other processes serve (`lockkeeper://`, `zookeeper://`).
 //!
-//! [`session`] is the protocol without IO, and [`codec`] and [`watches`] are parts of it. [`link`] holds a session and
-//! its socket behind one mutex, so that any thread may send and receive. [`driver`] connects, reads and keeps time.
+//! [`session`] implements the protocol without IO, with the help of [`codec`] and [`watches`]. [`link`] holds a session
+//! and its socket behind one mutex, so that any thread may send and receive. [`driver`] connects, reads and keeps time.
 
 mod chroot;
 mod codec;
@@ -51,11 +50,9 @@ pub(crate) struct Served(Arc<ServerAddress>);
 struct ServerAddress {
     endpoint: Endpoint,
     url: String,
-    /// The servers as shown in messages: `host:port`, several separated by commas, or the path of a socket.
     hosts: String,
     chroot: ZnodePath,
     clock: Clock,
-    /// Links of opened sessions, for tests that expire a session.
     #[cfg(feature = "test-util")]
     opened: parking_lot::Mutex<Vec<std::sync::Weak<Link>>>,
 }
@@ -109,7 +106,7 @@ impl Connector for Served {
             };
             let mut changes = status.states();
             while !status.state().is_final() {
-                // Send the request again after each change of state, because it may have been lost with its connection.
+                // The request may have been lost with its connection, so send it again after each change of state.
                 link.expire();
                 changes.next().await;
             }
@@ -149,13 +146,14 @@ impl Opening {
                 return Ok(());
             }
             match link.failure() {
-                // Return the error only if there is one server, because another server may accept the certificate.
+                // Fail only if there is one server. With several servers, another one may have a valid certificate.
                 Some(Failure::Tls(error)) if link.names.len() == 1 => {
                     return Err(Error::Tls(error));
                 }
                 Some(Failure::Down { reason, is_absent }) => {
                     failures += 1;
-                    // Warn only after a failure of each server, because one of several may be down.
+                    // Warn only after as many failures as there are servers, because one of several servers may be
+                    // down.
                     if failures == link.names.len() {
                         let url = &self.server.url;
                         let is_absent = is_absent && self.options.tls.is_none();
@@ -169,13 +167,13 @@ impl Opening {
         }
     }
 
-    /// Finds out whether a server without our extension is a single server. If so, any answer proves that the session
-    /// is alive. If the server's configuration cannot be read, we assume an ensemble.
+    /// Checks whether a server without our extension is a single server, because then any of its answers proves that
+    /// the session is alive. Assumes an ensemble if the server's configuration cannot be read.
     async fn learn_members(&self, link: &Arc<Link>) -> Result<()> {
         let Some(status) = link.status().filter(|status| status.quorum_only()) else {
             return Ok(());
         };
-        // Read this before the chroot is set, because the path is outside of the chroot.
+        // Read the configuration before the chroot is set, because its path is outside of the chroot.
         let read = Request::GetData {
             path: ZnodePath::new("/zookeeper/config")?,
             watch: false,
@@ -268,12 +266,11 @@ impl Opening {
         Ok(())
     }
 
-    /// Returns the store's id. `None` without the permission to read or create the id.
     async fn store_id(&self, session: &ServedSession) -> Result<Option<String>> {
         let link = &session.link;
         match read_or_create_store_id(session, &self.options.acl).await {
             Ok(id) => Ok(Some(id)),
-            // Report the refusal, because the session itself reports only that it has ended.
+            // The session itself reports only that it has ended, so report the refused identity as the cause.
             Err(_) if link.is_refused() => Err(Error::AuthFailed),
             Err(error) if link.is_over() => Err(error),
             Err(error) => {
@@ -292,11 +289,10 @@ fn names_several(config: &[u8]) -> bool {
     servers.count() > 1
 }
 
-/// Repeats an idempotent request until it is answered.
+/// Sends a request again after each lost connection, so the request must be idempotent.
 async fn retried(link: &Arc<Link>, request: Request) -> Result<Reply> {
     loop {
         match link.submit(request.clone()).await {
-            // Report the refusal, because the session itself reports only that it has ended.
             Err(_) if link.is_refused() => return Err(Error::AuthFailed),
             Err(Error::ConnectionLoss) => {}
             reply => return reply,
@@ -313,7 +309,7 @@ pub(super) struct ServedSession {
 impl ServedSession {
     fn begin(opening: &Opening) -> Result<Self> {
         let Opening { server, options } = opening;
-        // For a `+tls` URL without TLS options, `Tls::new` reports the missing authority.
+        // A `+tls` URL without TLS options gets empty options, for which `Tls::new` reports the missing authority.
         let required = server.endpoint.requires_tls.then(ClientTls::new);
         let tls = options.tls.as_ref().or(required.as_ref());
         if tls.is_some() && !server.endpoint.is_network {
@@ -384,7 +380,7 @@ impl Backend for ServedSession {
 }
 
 impl Drop for ServedSession {
-    /// When this returns, closeSession has been written, unless the socket accepted no bytes for [`LAST_DROP_LIMIT`].
+    /// Waits a limited time until closeSession is written, because the process may exit right after the drop.
     fn drop(&mut self) {
         if is_forked() {
             return;

@@ -25,14 +25,14 @@ pub use heartbeat::Heartbeat;
 pub use requests::Call;
 use requests::done;
 
-/// A session at a store. Once it has expired, it stays expired. It is never silently replaced with a new session.
+/// A session at a store. An expired session stays expired and is never silently replaced with a new one.
 ///
-/// Each method sends its request when the method is called, not when its future is polled, so several requests can be
-/// pending. The store executes them in the order of the calls. Dropping a future does not cancel its request. Clones
-/// share the same session. Dropping the last clone closes the session.
+/// Each method sends its request when it is called, not when its future is polled, so several requests can be pending.
+/// The store executes them in the order of the calls. Dropping a future does not cancel its request. Dropping the last
+/// clone of a session closes the session.
 ///
 /// # Errors
-/// Every request fails with [`Error::ConnectionLoss`] if the connection broke before the answer arrived, and with
+/// Every request fails with [`Error::ConnectionLoss`] if the connection breaks before the answer arrives, and with
 /// [`Error::SessionExpired`] or [`Error::SessionClosed`] once the session is over. The methods list only their
 /// additional errors.
 ///
@@ -85,7 +85,7 @@ impl Session {
         session
     }
 
-    /// Returns the session's id, which the store records as the owner of the session's ephemeral znodes.
+    /// Returns the session's id.
     pub fn id(&self) -> SessionId {
         self.0.status.id()
     }
@@ -105,9 +105,9 @@ impl Session {
         &self.0.status
     }
 
-    /// Returns the size in bytes, rounded up, of a create within a multi. `path` and `data` are the lengths of the
-    /// create's path and data in bytes, and the create has this session's [`acl`](Self::acl). All operations of a multi
-    /// together have at most [`LARGEST_REQUEST_BYTES`].
+    /// Returns the approximate size in bytes of a create in a multi, rounded up. `path` and `data` are the lengths of
+    /// the create's path and data. The create uses this session's [`acl`](Self::acl). All operations of a multi
+    /// together may have at most [`LARGEST_REQUEST_BYTES`].
     ///
     /// [`LARGEST_REQUEST_BYTES`]: crate::LARGEST_REQUEST_BYTES
     pub fn create_bytes(&self, path: usize, data: usize) -> usize {
@@ -119,16 +119,15 @@ impl Session {
         self.0.status.timeout()
     }
 
-    /// Returns the time until which no other session can hold the locks that this session holds, if the clocks and the
-    /// server behave as assumed. `None` if the session holds its locks for as long as it lives. See
-    /// [`SessionStatus::held_until`].
+    /// Returns the time until which no other session can hold this session's locks, if the clocks and the server behave
+    /// as assumed. `None` if the session has no timeout and holds its locks until it ends.
     pub fn held_until(&self) -> Option<Deadline> {
         self.0.status.held_until()
     }
 
-    /// Returns the number of pending clean-ups, which are deletes of abandoned entries and searches for entries whose
-    /// create was not answered. If this number stays above a few, the store refuses the clean-ups, and the remaining
-    /// entries block their locks. The log names the znode and the error.
+    /// Returns the number of pending clean-ups: deletes of abandoned entries, and searches for entries whose create was
+    /// not answered. If this number does not fall, the store refuses the clean-ups, and the remaining entries block
+    /// their locks. The log names the znode and the error.
     pub fn pending_cleanups(&self) -> usize {
         self.0.status.pending_cleanups()
     }
@@ -164,12 +163,12 @@ impl Session {
         self.0.submit(request)
     }
 
-    /// Closes the session. From this call on, the session holds nothing. The store deletes its ephemeral znodes as soon
-    /// as the request arrives. Closing a session that is already over succeeds.
+    /// Closes the session, which from this call on holds no lock. The store deletes the session's ephemeral znodes when
+    /// the request arrives. Closing a session that is already over succeeds.
     ///
     /// Cancel safe: dropping the future does not stop the closing.
     pub fn close(&self) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
-        // Mark the session as closing before we send the request. Once the server has the request, it may grant this
+        // Mark the session as closing before sending the request. Once the server has the request, it may grant this
         // session's locks to other sessions (invariant 6).
         self.0.status.set_closing();
         let closing = self.call(Request::Close, done);
@@ -183,9 +182,9 @@ impl Session {
 
     /// Blocks until all submitted requests have been written to the connection, for at most 5 ms.
     ///
-    /// This is for drops that send a last request. Once that request is written, it reaches the server even if the
-    /// process exits (invariant 7). The call does not block while the session is suspended, or if the store is in this
-    /// process. After a call that timed out, later calls do not block until the connection has accepted bytes again.
+    /// Call this in a `drop` that sends a last request. Once the request is written, it reaches the server even if the
+    /// process exits. The call does not block while the session is suspended, or if the store is in this process. After
+    /// a call has timed out, further calls return immediately until the connection accepts bytes again.
     pub fn flush(&self) -> Flushed {
         self.0.flush()
     }
@@ -196,18 +195,17 @@ impl Session {
         self.0.status.lease()
     }
 
-    /// Waits until the lease has at least a fifth of the timeout left until [`held_until`](Self::held_until), and
-    /// returns that lease. A lock that is granted under this lease is not lost immediately. The
-    /// [heartbeat](Self::heartbeat) renews the lease. While a session is in use, its lease is usually fresh and the
-    /// call returns immediately.
+    /// Waits until at least a fifth of the timeout is left before [`held_until`](Self::held_until), and returns the
+    /// lease. A lock that is granted under this lease is not lost immediately. While a session is in use, its
+    /// [heartbeat](Self::heartbeat) keeps the lease fresh, so the call usually returns immediately.
     ///
     /// Cancel safe.
     ///
     /// # Errors
     /// [`Error::SessionExpired`] or [`Error::SessionClosed`] if the session ends first.
     pub async fn fresh_lease(&self) -> Result<Lease> {
-        // An idle session at an ensemble sends no writes, so nothing would renew its lease. This heartbeat marks the
-        // session as in use while we wait.
+        // An idle session at an ensemble sends no writes, so nothing would renew its lease. The heartbeat marks the
+        // session as in use.
         let _heartbeat = self.heartbeat();
         self.0.status.fresh_lease().await
     }
@@ -226,11 +224,11 @@ impl PartialEq for Session {
 }
 
 impl Inner {
-    /// Inlined, because the compiler removes most of this function where it knows the kind of request.
+    /// Inlined, because the compiler removes most of this function if it knows the kind of request.
     #[inline]
     fn submit(&self, request: Request) -> Response {
-        // Check the size before we send anything. A ZooKeeper server closes the connection on a request that is too
-        // large, and all other pending requests would fail with it.
+        // Check the size before sending. A ZooKeeper server closes the connection on a request that is too large, and
+        // then all other pending requests would fail too.
         match Error::if_forked().and_then(|()| self.scale.check(&request)) {
             Ok(()) => match self.status.sending() {
                 None => self.backend.submit(request),
@@ -248,8 +246,8 @@ impl Inner {
         }
     }
 
-    /// Submits a request whose answer renews the lease if it proves that the session is alive. `sent` must be read
-    /// before the request is sent, because the renewed lease starts at that time (invariant 6).
+    /// Submits a request whose answer may prove that the session is alive. `sent` must be read before the request is
+    /// sent, because the renewed lease starts at that time (invariant 6).
     fn submit_as_proof(&self, request: Request, sent: PendingProof) -> Response {
         let is_write = request.is_write();
         match self.backend.submit(request).now_or_never() {
@@ -274,7 +272,7 @@ impl Cleanup {
 
     /// Waits until a step that failed with `error` can be repeated, and returns the session. The wait does not keep the
     /// session open. If the program drops its last handle during the wait, the session closes, and the store deletes
-    /// its ephemeral znodes.
+    /// the session's ephemeral znodes.
     ///
     /// # Errors
     /// `error` if repeating cannot help. [`Error::SessionClosed`] if the session ended during the wait.
@@ -282,8 +280,6 @@ impl Cleanup {
         if self.waits_for_connection(&error) {
             return Ok(session);
         }
-        // Keep only a weak reference during the pause, so that the session can close when the program drops its last
-        // handle.
         let weak = Arc::downgrade(&session.0);
         drop(session);
         self.pause_after(error).await?;

@@ -13,12 +13,12 @@ use crate::model::path::ZnodePath;
 /// - `file:PATH`, relative (`file:./data`) or absolute (`file:/var/lib/app`, `file:///var/lib/app`). The path is used
 ///   verbatim, without any encoding. A leading `~` is refused, because only a shell expands it.
 /// - `lockkeeper://host:port[/chroot]`, a store served by another process.
-/// - `lockkeeper+unix:///path/of.sock[?chroot=/app]`, the same over a Unix socket. Further options follow after `&`:
+/// - `lockkeeper+unix:///path/of.sock[?chroot=/app]`, the same over a Unix socket. The query may also contain
 ///   [`end_with_process=false`](crate::ConnectOptions::end_with_process).
 /// - `zookeeper://host:port[,host:port…][/chroot]`.
 ///
-/// `lockkeeper+tls://…` and `zookeeper+tls://…` always use TLS, and need the server's certificate authority in
-/// [`ConnectOptions::tls`](crate::ConnectOptions::tls). That option also makes the plain schemes use TLS.
+/// The schemes `lockkeeper+tls://…` and `zookeeper+tls://…` require TLS and a certificate authority in
+/// [`ConnectOptions::tls`](crate::ConnectOptions::tls). The schemes without `+tls` use TLS if that option is set.
 ///
 /// ```
 /// use lockkeeper_store::Target;
@@ -39,10 +39,8 @@ pub(crate) enum TargetKind {
     File {
         path: PathBuf,
     },
-    /// Reached over a network.
     Served {
         kind: ServerKind,
-        /// The servers, each as `host:port`.
         hosts: Vec<String>,
         chroot: ZnodePath,
         tls: bool,
@@ -57,7 +55,6 @@ pub(crate) enum TargetKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ServerKind {
     Lockkeeper,
-    /// A server or an ensemble.
     ZooKeeper,
 }
 
@@ -70,7 +67,6 @@ impl ServerKind {
     }
 }
 
-/// Used for a host without a port, as in ZooKeeper.
 const DEFAULT_PORT: u16 = 2181;
 
 impl Target {
@@ -154,9 +150,8 @@ fn parse(url: &str) -> Result<Target, TargetError> {
     }
 }
 
-/// Removes URLs that may contain a password from an error, because errors end up in logs. [`hosts_and_chroot`] refuses
-/// most URLs with credentials. It misses credentials if the scheme or the slashes are missing, or if the password
-/// contains a slash.
+/// Removes URLs that may contain a password from an error, because errors end up in logs. [`hosts_and_chroot`] misses
+/// credentials if the scheme or the slashes are missing, or if the password contains a slash.
 fn without_password(url: &str, error: TargetError) -> TargetError {
     if !url.contains('@') {
         return error;
@@ -174,7 +169,6 @@ fn without_password(url: &str, error: TargetError) -> TargetError {
             part: "host" | "port",
             ..
         } => TargetError::Credentials,
-        // The path of a socket may contain an `@`.
         TargetError::BadPart { part: "socket", .. } if !url.contains("://") => {
             TargetError::Credentials
         }
@@ -233,7 +227,6 @@ fn served(kind: ServerKind, url: &str, rest: &str, tls: bool) -> Result<Target, 
     }))
 }
 
-/// Longest path of a Unix socket on Linux, in bytes.
 const MAX_SOCKET_PATH: usize = 107;
 
 fn served_unix(url: &str, rest: &str) -> Result<Target, TargetError> {
@@ -339,7 +332,7 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             TargetKind::Memory { name } => write!(f, "memory:{name}"),
-            // After `file:`, a path that starts with two slashes would be parsed as a host.
+            // After `file:`, the parser would take a path that starts with two slashes for a host.
             TargetKind::File { path } if path.as_os_str().as_encoded_bytes().starts_with(b"//") => {
                 write!(f, "file://{}", path.display())
             }
@@ -515,7 +508,7 @@ mod tests {
         );
     }
 
-    /// Found by the fuzzer `url`: a URL without slashes or a scheme was shown with its password.
+    /// Found by the fuzzer `url`: errors showed the password of a URL without slashes or a scheme.
     #[test]
     fn no_error_shows_a_password() {
         for url in [
@@ -536,7 +529,6 @@ mod tests {
         }
     }
 
-    /// Found by the fuzzer `url`.
     #[test]
     fn a_path_with_two_slashes_in_front_comes_back() {
         let target = Target::file("//host/share");

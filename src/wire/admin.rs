@@ -1,9 +1,9 @@
 //! Four-letter words. A client sends one word at the start of a connection. The server answers with a text and closes
 //! the connection.
 //!
-//! The texts match ZooKeeper's byte for byte. This server does not have ZooKeeper's gtmk, hash, lead, orst and
-//! stmk. It reads these and all unknown words as the length of a frame. That length is above any limit, so the server
-//! closes the connection without an answer.
+//! The texts match ZooKeeper's byte for byte. This server does not have ZooKeeper's gtmk, hash, lead, orst and stmk. It
+//! reads all unknown words as the length of a frame. That length is above any limit, so the server closes the
+//! connection.
 
 mod clients;
 mod date;
@@ -25,8 +25,6 @@ pub(crate) const NOT_SERVING: &str = "This ZooKeeper instance is not currently s
 /// The ZooKeeper version that we follow and report. Clients such as kazoo parse it.
 pub(crate) const LIKE_ZOOKEEPER: &str = "3.9.3";
 
-/// Returns ZooKeeper's version, which clients and monitors look for, followed by our name, version and build time.
-/// `built_ms` is in milliseconds since the epoch.
 pub(crate) fn version(built_ms: i64) -> String {
     let own = env!("CARGO_PKG_VERSION");
     let built = date::minute(built_ms);
@@ -41,35 +39,20 @@ pub(crate) const IMOK: &str = "imok";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Word {
-    /// Liveness: [`IMOK`].
     Ruok,
-    /// The server's figures: [`srvr`].
     Srvr,
-    /// The server's figures, and a short list of its connections: [`stat`].
     Stat,
-    /// Figures for monitoring: [`mntr`].
     Mntr,
-    /// The connections: [`cons`].
     Cons,
-    /// The sessions and their ephemeral znodes: [`dump`].
     Dump,
-    /// Counts of watches: [`wchs`].
     Wchs,
-    /// Watches by session: [`wchc`].
     Wchc,
-    /// Watches by path: [`wchp`].
     Wchp,
-    /// The server's environment: [`envi`].
     Envi,
-    /// The server's settings: [`conf`].
     Conf,
-    /// Whether the server is read-only: [`isro`].
     Isro,
-    /// The sizes of the server's directories: [`dirs`].
     Dirs,
-    /// Resets the connections' statistics: [`CONNECTIONS_RESET`].
     Crst,
-    /// Resets the server's statistics: [`SERVER_RESET`].
     Srst,
 }
 
@@ -118,7 +101,6 @@ impl Word {
         }
     }
 
-    /// Returns the answer to a word outside of the whitelist.
     pub(crate) fn refusal(self) -> String {
         let letters = self.letters();
         format!("{letters} is not executed because it is not in the whitelist.\n")
@@ -129,7 +111,7 @@ pub(crate) fn isro(serves: bool) -> &'static str {
     if serves { "rw" } else { "null" }
 }
 
-/// Whitelist of words. As in ZooKeeper it always contains `srvr`, because ZooKeeper's own scripts need it.
+/// Whitelist of words. It always contains `srvr`, because ZooKeeper's own scripts need that word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Whitelist(Vec<Word>);
 
@@ -141,9 +123,6 @@ impl Default for Whitelist {
 
 impl Whitelist {
     /// Parses a list in the form of `4lw.commands.whitelist`: words separated by commas, or `*` for all.
-    ///
-    /// # Errors
-    /// A sentence that names the first unknown word.
     pub(crate) fn parse(list: &str) -> Result<Self, String> {
         let mut words = Self::default().0;
         for name in list.split(',').map(str::trim).filter(|it| !it.is_empty()) {
@@ -184,7 +163,6 @@ macro_rules! line {
 
 use line;
 
-/// Appends text. Writing to a `String` cannot fail.
 fn put(to: &mut String, words: std::fmt::Arguments<'_>) {
     let _ = to.write_fmt(words);
 }

@@ -10,9 +10,8 @@ macro_rules! codes {
     ($($name:ident = $number:literal,)*) => {
         /// Error code of a reply, with ZooKeeper's number (`KeeperException.Code`).
         ///
-        /// Clients older than 3.5 may not know -13 and -14, and clients older than 3.9 may not know some numbers from
-        /// -120 down. Of all these numbers, this server uses only -121, which only clients of 3.5 and later can
-        /// provoke.
+        /// Older clients do not know -13, -14 and some numbers from -120 down. Of these numbers, this server sends only
+        /// -121, and only to requests that exist since 3.5.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(missing_docs, reason = "each is named as in ZooKeeper's KeeperException.Code")]
         pub(crate) enum Code {
@@ -72,17 +71,15 @@ codes! {
     ThrottledOp = -127,
 }
 
-/// Description of a request, for errors about it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct About<'a> {
     pub(crate) what: &'static str,
-    /// Empty for a request without a path or with several.
+    /// Empty for a request without a path or with several paths.
     pub(crate) path: &'a str,
     pub(crate) version: Option<i32>,
     pub(crate) session: SessionId,
 }
 
-/// For example "create of /a".
 impl fmt::Display for About<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.path {
@@ -97,7 +94,6 @@ impl Code {
         self as i32
     }
 
-    /// Returns the client's error for this code. `None` for [`Code::Ok`].
     pub(crate) fn error(self, about: About<'_>) -> Option<Error> {
         let path = || about.path.to_owned();
         let session = about.session;
@@ -124,9 +120,9 @@ impl Code {
                  its log",
                 self.number()
             )),
-            // All other errors name a path.
+            // All remaining errors name a path.
             other if about.path.is_empty() => other.unexpected(about),
-            // Report that the parent is missing, because a create names a znode that does not exist yet.
+            // A create names a znode that does not exist yet, so report its parent as missing.
             Self::NoNode if about.what.starts_with("create") || about.what == "enqueue" => {
                 Error::NoNode {
                     path: parent_of(about.path).unwrap_or("/").to_owned(),
@@ -158,8 +154,7 @@ impl Code {
 /// Returns the code that a client receives for an error.
 ///
 /// ZooKeeper has no code for a reached limit, a full or failed disk, or an exhausted sequence counter. These errors
-/// become `SystemError`, the only server-side fault that every client knows. Our client also receives the reason
-/// ([`Refusal`](super::Refusal)).
+/// become `SystemError`, which every client knows. Our client also receives the reason ([`Refusal`](super::Refusal)).
 impl From<&Error> for Code {
     fn from(error: &Error) -> Self {
         match error {
@@ -242,7 +237,6 @@ mod tests {
         assert_eq!(Code::of(-9_999), None);
     }
 
-    /// The error of a whole multi concerns no particular znode.
     #[test]
     fn an_error_without_a_path_names_none() {
         let about = About {

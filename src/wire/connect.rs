@@ -3,64 +3,56 @@
 use super::code::Code;
 use super::jute::{Data, Jute, Malformed, Reader, Text, records};
 
-/// Reserved xids. They are not numbers of requests. An answer has the same xid as its request.
+/// Reserved xids, of frames that are not numbered requests. An answer has the xid of its request.
 pub(crate) mod xid {
     pub(crate) const EVENT: i32 = -1;
     pub(crate) const PING: i32 = -2;
     pub(crate) const AUTH: i32 = -4;
     pub(crate) const SET_WATCHES: i32 = -8;
-    /// Xid of the event that a predecessor has left, on connections that speak the [extension](super::EXTENSION).
+    /// Event that a predecessor has left, on connections that speak the [extension](super::EXTENSION).
     pub(crate) const DEPARTURE: i32 = -16;
 }
 
-/// Protocol version that offers Lockkeeper's own operations. Its four bytes are `LK` and the newest version of the
-/// extension (docs/protocol.md). Other clients send 0, except for ClickHouse's client, which sends 10.
+/// Protocol version that offers Lockkeeper's own operations: the letters `LK` and the newest version of the extension
+/// (docs/protocol.md). Other clients send 0, except for ClickHouse's client, which sends 10.
 pub(crate) const EXTENSION: i32 = 0x4c4b_0004;
 
-/// The oldest version of the extension that we still speak.
 pub(crate) const OLDEST_EXTENSION: i32 = 0x4c4b_0003;
 
-/// Length of a session's password, in bytes.
 pub(crate) const PASSWORD_BYTES: usize = 16;
 
 records! {
-    /// First frame of a client.
     ConnectRequest<'a> {
-        /// The oldest version of the [extension](EXTENSION) that the client speaks, or 0 from ZooKeeper's clients. The
-        /// newest version is an `i32` at the end of the frame, after the statements. If it is missing, the client
-        /// speaks only the oldest version.
+        /// The oldest version of the [extension](EXTENSION) that the client speaks, or 0 from ZooKeeper's clients. A
+        /// client that also speaks newer versions writes the newest one as an `i32` at the end of the frame.
         protocol_version: i32,
-        /// The last zxid that the client has seen. If the server's last zxid is lower, the server closes the
-        /// connection.
+        /// The last zxid that the client has seen. A server with a lower zxid closes the connection.
         last_zxid_seen: i64,
-        /// The requested session timeout, in milliseconds.
         timeout_ms: i32,
-        /// Id of the session to resume, or 0 for a new session.
+        /// The session to resume, or 0 for a new session.
         session: i64,
-        /// Password of the session to resume. Sixteen zeros or nothing for a new session.
+        /// Sixteen zeros or nothing for a new session.
         password: Data<'a>,
         /// True if the client accepts a server that is cut off from its ensemble and therefore read-only. `None` for
-        /// clients older than 3.4 and older releases of go-zookeeper, which neither send this field nor expect it in
-        /// the response.
+        /// clients older than 3.4 and old releases of go-zookeeper, which neither send this field nor expect it in the
+        /// response.
         read_only: Option<bool>,
     }
 
-    /// First frame of a server. If the session has ended or the password is wrong, the fields for timeout, session and
-    /// password are zero, and the server then closes the connection.
+    /// First frame of a server. If the session has ended or the password is wrong, timeout, session and password are
+    /// zero, and the server then closes the connection.
     ConnectResponse<'a> {
-        /// The [agreed version](Handshake::version). ZooKeeper servers send 0.
         protocol_version: i32,
         timeout_ms: i32,
         session: i64,
         password: Data<'a>,
-        /// True if the server is read-only. `None` for a client that did not send the field.
         read_only: Option<bool>,
     }
 }
 
 records! {
-    /// Statement of a Unix socket client about its own process. It follows the [`ConnectRequest`] in the same frame,
-    /// and is never sent over TCP. Servers that do not know this statement ignore it, as ZooKeeper does.
+    /// Statement of a client about its own process, sent only over Unix sockets. It follows the [`ConnectRequest`] in
+    /// the same frame. Servers that do not know this statement ignore it.
     ProcessStatement<'a> {
         /// Id of the machine's boot, from /proc/sys/kernel/random/boot_id.
         boot_id: Text<'a>,
@@ -73,25 +65,23 @@ records! {
 }
 
 records! {
-    /// Limits of a server. They follow the [`ConnectResponse`] in the same frame. The server sends them only to clients
-    /// that offered the extension. Clients of an older version ignore them.
+    /// Limits of a server, sent only to clients that offered the extension. They follow the [`ConnectResponse`] in the
+    /// same frame. Clients of an older version ignore them.
     ServerLimits {
         /// Largest frame that the server accepts, in bytes without the length. The server closes the connection on a
-        /// larger one.
+        /// larger frame.
         frame_bytes: i32,
     }
 }
 
-/// First frame of a client: its [`ConnectRequest`] and the fields that follow it.
 pub(crate) struct Handshake<'a> {
     pub(crate) request: ConnectRequest<'a>,
     pub(crate) process: Option<ProcessStatement<'a>>,
-    /// The newest version of the extension that both sides speak. 0, as in ZooKeeper's protocol, if there is none.
+    /// The newest version of the extension that both sides speak, or 0 if there is none.
     pub(crate) version: i32,
 }
 
 impl<'a> Handshake<'a> {
-    /// Reads the frame, and ignores unknown bytes after the request, as ZooKeeper does.
     pub(crate) fn read(frame: &'a [u8]) -> Result<Self, Malformed> {
         let mut frame = Reader::new(frame);
         let request: ConnectRequest<'_> = frame.next()?;
@@ -116,14 +106,12 @@ impl ConnectResponse<'_> {
             timeout_ms: 0,
             session: 0,
             password: &[0; PASSWORD_BYTES],
-            // This server is never read-only.
             read_only: read_only.map(|_| false),
         }
     }
 }
 
-/// The last field of a record, which older clients leave out. Records have no version, so the field counts as missing
-/// if the frame ends before it.
+/// Last field of a record, which older clients leave out. The field is missing if the frame ends before it.
 impl Jute<'_> for Option<bool> {
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(from.next().ok())
@@ -142,19 +130,14 @@ impl Jute<'_> for Option<bool> {
 
 records! {
     RequestHeader {
-        /// Number of the request, repeated in its reply.
         xid: i32,
-        /// Number of the operation. See [`Op`](super::Op).
         op: i32,
     }
 
-    /// Header of every reply and event.
     ReplyHeader {
-        /// Number of the request, or one of [`xid`].
+        /// Number of the request, or a reserved number from [`xid`].
         xid: i32,
-        /// The last zxid that the reply reflects.
         zxid: i64,
-        /// A number of [`Code`].
         err: i32,
     }
 }

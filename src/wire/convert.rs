@@ -1,8 +1,7 @@
 //! Converts between the protocol's records and the store's requests and replies.
 //!
 //! [`to_store`] performs its checks in the same order as a ZooKeeper server, so that a request with several faults gets
-//! the same error code from both. It also returns a [`Shape`], the part of the request that determines how its reply is
-//! encoded.
+//! the same error code from both.
 
 use std::time::Duration;
 
@@ -23,14 +22,12 @@ use crate::model::watch::{EventKind, PredecessorGone, WatchMode, WatchNumber, Wa
 /// The field `state` of every event, which means that the client is connected.
 const CONNECTED: i32 = 3;
 
-/// -1 means any version.
 fn version(version: i32) -> Option<i32> {
     (version != -1).then_some(version)
 }
 
-/// Parses the path of a read. A ZooKeeper server does not check this path, so an invalid path counts as a missing
-/// znode. In ZooKeeper, an exists with an invalid path arms a watch that never fires. We arm no watch. An empty path is
-/// the root.
+/// Parses the path of a read. Like a ZooKeeper server, treats an invalid path as a missing znode and an empty path as
+/// the root. In ZooKeeper, an exists with an invalid path arms a watch that never fires. We arm no watch.
 fn read_path(path: &Path<'_>) -> Result<ZnodePath, Code> {
     match path.0.as_ref() {
         "" => Ok(ZnodePath::root()),
@@ -38,7 +35,7 @@ fn read_path(path: &Path<'_>) -> Result<ZnodePath, Code> {
     }
 }
 
-/// Parses the path of an exists. A ZooKeeper server only refuses the null character.
+/// Parses the path of an exists. Like a ZooKeeper server, refuses only the null character.
 fn exists_path(path: &Path<'_>) -> Result<ZnodePath, Code> {
     if path.0.contains('\0') {
         return Err(Code::BadArguments);
@@ -46,14 +43,12 @@ fn exists_path(path: &Path<'_>) -> Result<ZnodePath, Code> {
     read_path(path)
 }
 
-/// Parses the path of a write. Refuses an invalid path, as a ZooKeeper server does.
 fn write_path(path: &str) -> Result<ZnodePath, Code> {
     ZnodePath::new(path).map_err(|_| Code::BadArguments)
 }
 
-/// Parses the path of a create. A ZooKeeper server looks for the parent first. If the parent's path is invalid, the
-/// server reports that the parent is missing. If the path of a sequential znode ends with `/`, the number becomes the
-/// whole name.
+/// Parses the path of a create. Like a ZooKeeper server, reports a missing parent if the parent's path is invalid. If
+/// the path of a sequential znode ends with `/`, the sequence number becomes the whole name.
 fn create_path(path: &str, mode: CreateMode) -> Result<ZnodePath, Code> {
     let (parent, name) = path.rsplit_once('/').unwrap_or_default();
     match (ZnodePath::new(path), ZnodePath::new(parent)) {
@@ -66,7 +61,7 @@ fn create_path(path: &str, mode: CreateMode) -> Result<ZnodePath, Code> {
     }
 }
 
-/// Parses the path of a delete. A ZooKeeper server only checks that this path has a parent.
+/// Parses the path of a delete. A ZooKeeper server only checks that the path has a parent.
 fn delete_path(path: &Path<'_>) -> Result<ZnodePath, Code> {
     if !has_parent(&path.0) {
         return Err(Code::BadArguments);
@@ -80,12 +75,11 @@ fn has_parent(path: &str) -> bool {
 
 /// Returns the mode of a create.
 ///
-/// As in ZooKeeper, the operation decides whether the znode is a container or has a TTL, and the flags do not.
-/// createContainer creates a container for the flags 0, 1 and 4, and refuses all others. A create with the flag of a
-/// container creates a persistent znode.
+/// As in ZooKeeper, the operation and not the flags decides whether the znode is a container or has a TTL. A plain
+/// create with a container's flag, 4, creates a persistent znode.
 ///
 /// # Errors
-/// `BadArguments` for flags outside of 0 to 6, or an unsuitable TTL.
+/// `BadArguments` for flags that the operation does not accept, or a TTL below 1 ms.
 pub(crate) fn create_mode(op: Op, flags: i32, ttl_ms: i64) -> Result<CreateMode, Code> {
     let ttl = || match ttl_ms {
         1.. => Ok(Duration::from_millis(ttl_ms.unsigned_abs())),
@@ -116,10 +110,8 @@ pub(crate) fn flags(mode: CreateMode) -> i32 {
     }
 }
 
-/// Returns the mode of an addWatch.
-///
 /// # Errors
-/// `MarshallingError` for an unknown mode, like a ZooKeeper server, which fails to read the request.
+/// `MarshallingError` for an unknown mode, because a ZooKeeper server fails to read such a request.
 pub(crate) fn watch_mode(mode: i32) -> Result<WatchMode, Code> {
     match mode {
         0 => Ok(WatchMode::Persistent),
@@ -128,7 +120,7 @@ pub(crate) fn watch_mode(mode: i32) -> Result<WatchMode, Code> {
     }
 }
 
-/// Converts a create. Checks its mode, path and access control list in the same order as ZooKeeper.
+/// Checks mode, path and access control list in the same order as ZooKeeper.
 fn create(op: Op, it: &Create<'_>, ttl_ms: i64) -> Result<store::Create, Code> {
     let mode = create_mode(op, it.flags, ttl_ms)?;
     if !has_parent(&it.path.0) {
@@ -144,11 +136,11 @@ fn create(op: Op, it: &Create<'_>, ttl_ms: i64) -> Result<store::Create, Code> {
     })
 }
 
-/// Converts a request and returns the shape of its reply. The converted request is `None` if the server answers without
-/// the store. These requests are pings, proofs of identity and the management of watches.
+/// Converts a request, and returns the shape of its reply. The request is `None` if the server answers without the
+/// store: for pings, proofs of identity and the management of watches.
 ///
 /// # Errors
-/// The code that the server must send as the reply, after the replies to earlier requests, without asking the store.
+/// The code of the reply, which the server must send after the replies to earlier requests.
 pub(crate) fn to_store(request: &Request<'_>) -> Result<(Option<store::Request>, Shape), Code> {
     let mut shape = Shape {
         op: request.op(),
@@ -184,7 +176,7 @@ pub(crate) fn to_store(request: &Request<'_>) -> Result<(Option<store::Request>,
             path: read_path(&it.path)?,
             watch: it.watch,
         },
-        // The path is only echoed, so it need not be valid.
+        // The reply only echoes the path, so the path need not be valid.
         Request::Sync(it) => {
             shape.text = it.path.as_deref().map(Box::from);
             store::Request::Sync {
@@ -238,7 +230,6 @@ pub(crate) fn to_store(request: &Request<'_>) -> Result<(Option<store::Request>,
     Ok((Some(asked), shape))
 }
 
-/// Converts an event to its record. The record has no zxid, because [`put_event`](super::put_event) adds it.
 pub(crate) fn event(event: &WatchedEvent) -> WatcherEvent<'_> {
     WatcherEvent {
         kind: match event.kind {
@@ -252,7 +243,6 @@ pub(crate) fn event(event: &WatchedEvent) -> WatcherEvent<'_> {
     }
 }
 
-/// Converts the departure of a predecessor. The record names the watch by the number that its client received.
 pub(crate) fn departure(watch: &impl WatchNumber, gone: PredecessorGone) -> Departure {
     Departure {
         watch: watch.watch_number(),
@@ -271,7 +261,7 @@ pub(crate) fn event_kind(kind: i32) -> Option<EventKind> {
     })
 }
 
-/// The part of a request that determines the form of its reply. It is kept until the store answers, because the store's
+/// The part of a request that determines the form of its reply. We keep it until the store answers, because the store's
 /// reply does not name its request. For example, create and create2 are the same request to the store, but have
 /// different replies on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -279,9 +269,8 @@ pub(crate) struct Shape {
     op: Op,
     /// For sync, the path to echo. For getEphemerals, a prefix that is not a valid path.
     text: Option<Box<str>>,
-    /// Operations of a multi or multiRead.
     parts: Box<[Op]>,
-    /// Indexes and error codes of the operations of a multi or multiRead that we refused before asking the store.
+    /// Indexes and error codes of operations that we refused before asking the store.
     ///
     /// In a multi, this is at most one operation. We replace it with an operation that the store always refuses, so the
     /// store checks the operations before it and applies none of them. In a multiRead, we replace a refused operation
@@ -299,10 +288,6 @@ impl Shape {
         refused.find(|(at, _)| *at == index).map(|(_, code)| *code)
     }
 
-    /// Converts the store's answer to the record of the reply.
-    ///
-    /// # Errors
-    /// The code of a reply that has only a header.
     pub(crate) fn answer<'a, W: WatchNumber, P>(
         &'a self,
         answer: &'a Result<Reply<W, P>, Error>,
@@ -320,7 +305,6 @@ impl Shape {
         }
     }
 
-    /// Returns the store's error for a failed multi. `None` if we refused the failed operation ourselves.
     pub(crate) fn failure<'a, T>(&self, answer: &'a Result<T, Error>) -> Option<&'a Error> {
         match answer {
             Err(Error::MultiFailed { index, source }) if self.refused_at(*index).is_none() => {
@@ -433,10 +417,8 @@ fn texts(names: &[String]) -> Vec<Text<'_>> {
     names.iter().map(|name| Text::Borrowed(&**name)).collect()
 }
 
-/// Converts a multi.
-///
 /// # Errors
-/// `MarshallingError` for a create with invalid flags, like a ZooKeeper server, which fails to read the whole multi.
+/// `MarshallingError` for a create with invalid flags, because a ZooKeeper server fails to read the whole multi.
 fn multi(ops: &[MultiOp<'_>], shape: &mut Shape) -> Result<store::Request, Code> {
     if ops.iter().any(has_bad_flags) {
         return Err(Code::MarshallingError);
@@ -466,7 +448,6 @@ fn has_bad_flags(op: &MultiOp<'_>) -> bool {
     }
 }
 
-/// Returns a delete of the root, which the store never executes.
 fn always_refused() -> store::Op {
     store::Op::Delete {
         path: ZnodePath::root(),
@@ -520,7 +501,6 @@ fn multi_read(ops: &[MultiOp<'_>], shape: &mut Shape) -> store::Request {
     let read = |(index, op)| {
         read_op(op).unwrap_or_else(|code| {
             shape.refused.push((index, code));
-            // This read takes the place of the refused operation. Its result is later replaced with the code.
             store::ReadOp::GetChildren(ZnodePath::root())
         })
     };
@@ -532,12 +512,11 @@ fn read_op(op: &MultiOp<'_>) -> Result<store::ReadOp, Code> {
         MultiOp::GetData(it) => read_path(&it.path).map(store::ReadOp::GetData),
         MultiOp::GetChildren(it) => read_path(&it.path).map(store::ReadOp::GetChildren),
         MultiOp::GetEntry(it) => read_path(&it.path).map(store::ReadOp::GetEntry),
-        // Unreachable from a frame, because a multiRead has no writes.
         _ => Err(Code::MarshallingError),
     }
 }
 
-/// The prefix may be any text. If it is not a valid path, we ask the store for all znodes and filter them.
+/// The prefix may be any text. If it is not a valid path, we ask the store for all paths and filter them.
 fn get_ephemerals(prefix: &str, shape: &mut Shape) -> store::Request {
     let wants_all = prefix.trim().is_empty() || prefix.trim() == "/";
     let prefix = ZnodePath::new(prefix).unwrap_or_else(|_| {

@@ -1,7 +1,7 @@
 //! Lockkeeper's own records, for lock queues and the events that hand over a lock.
 //!
-//! They are used in addition to ZooKeeper's records, on connections whose two sides agreed to the extension in the
-//! handshake ([`EXTENSION`](super::EXTENSION)). `docs/protocol.md` specifies each byte.
+//! Only connections that agreed to the extension in the handshake ([`EXTENSION`](super::EXTENSION)) use these records.
+//! `docs/protocol.md` specifies each byte.
 
 use super::code::Code;
 use super::connect::{ReplyHeader, xid};
@@ -13,17 +13,14 @@ use crate::model::protocol::Blockers;
 use crate::model::watch::DeleteReason;
 
 records! {
-    /// Record of enqueue, which creates an ephemeral sequential znode and looks for its predecessor.
     Enqueue<'a> {
         parent: Path<'a>,
-        /// The entry's name without the sequence number.
         name: Text<'a>,
         data: Data<'a>,
         acl: Vec<AclRecord<'a>>,
         blockers: BlockersRecord,
-        /// True if the server must count the entries ahead.
         count: bool,
-        /// Data for the queue, which the server creates if it is missing. If this is null, the queue must exist.
+        /// Data of the queue's znode, which the server creates if it is missing. If this is null, the queue must exist.
         queue_data: Option<Data<'a>>,
         conditions: Conditions<'a>,
     }
@@ -41,20 +38,15 @@ records! {
         limit: i32,
     }
 
-    /// Record of forgetWatch, which removes a watch on a predecessor after its waiter has gone.
     ForgetWatch {
-        /// Number of the watch, from [`Ahead::Blocked`].
         watch: i64,
     }
 
-    /// Record of checkData, in a multi or as a condition of a waiting entry.
     CheckData<'a> {
         path: Path<'a>,
-        /// The data that the znode must have.
         data: Data<'a>,
     }
 
-    /// Record of checkChildren, in a multi or as a condition of a waiting entry.
     CheckChildren<'a> {
         path: Path<'a>,
         /// Maximum number of children. A missing znode counts as a znode without children.
@@ -65,30 +57,26 @@ records! {
     Departure {
         /// Number of the watch. It also identifies the waiting entry, because that entry's request armed the watch.
         watch: i64,
-        /// True if, at the end of the transaction, the waiting entry exists, belongs to this session, and is not
-        /// blocked. It then holds the lock.
+        /// True if, at the end of the transaction in which the predecessor left, the waiting entry exists, belongs to
+        /// this session and is not blocked. The entry then holds the lock.
         clear: bool,
-        /// See [`reason`].
         reason: i32,
     }
 }
 
-/// The nearest blocking entry ahead.
+/// Predecessor of an entry: the nearest entry ahead that blocks it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ahead<'a> {
     Clear,
     Blocked {
         by: Path<'a>,
-        /// Number of the watch that fires when this entry leaves. Unique on the server.
         watch: i64,
         /// Number of all entries ahead, or -1 if the request did not ask for it.
         count: i32,
     },
-    /// The entry itself is gone.
     Gone,
-    /// All children of the parent, for the client to sort.
     Listed(Vec<Text<'a>>),
-    /// The server did not look for the predecessor. The client has to request a list.
+    /// The server did not look for the predecessor, so the client has to request a list.
     Unknown,
 }
 
@@ -135,12 +123,12 @@ impl<'a> Jute<'a> for Ahead<'a> {
     }
 }
 
-/// Which entries ahead block an entry. 0 means all entries, 1 means exclusive entries. Other numbers are unknown.
+/// Kind of entries ahead that block an entry: 0 for all entries, 1 for exclusive entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockersRecord(pub(crate) i32);
 
-/// Number of blockers that clients of version 3 send. It means all entries and the leases of a semaphore, and a limit
-/// and a zxid follow. We read it as all entries, because such a client checks the leases itself when its turn comes.
+/// Kind that only clients of version 3 send: all entries ahead and a semaphore's leases, followed by a limit and a
+/// zxid. We read it as all entries, because such a client checks the leases itself once no entry is ahead.
 const BLOCKERS_WITH_LEASES: i32 = 2;
 
 impl<'a> Jute<'a> for BlockersRecord {
@@ -186,8 +174,8 @@ impl TryFrom<BlockersRecord> for Blockers {
     }
 }
 
-/// Conditions that an entry waits for: [`MultiOp::CheckData`] and [`MultiOp::CheckChildren`], each preceded by its number.
-/// They are the last field of the request. The field is left out if there are no conditions, and in version 3.
+/// Conditions that an entry waits for, in the last field of a request. The field is left out if there are no
+/// conditions, and in version 3 of the extension.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Conditions<'a>(pub(crate) Vec<MultiOp<'a>>);
 
@@ -233,7 +221,7 @@ pub(super) fn reason_number(reason: DeleteReason) -> i32 {
     }
 }
 
-/// Returns the reason with this number. A number that only a later server knows becomes `Unknown`.
+/// Returns the reason with this number, or `Unknown` for a number that only a later server knows.
 pub(crate) fn reason(number: i32) -> DeleteReason {
     match number {
         1 => DeleteReason::Released,

@@ -2,16 +2,13 @@
 
 use super::jute::Jute;
 
-/// Default limit of a frame, in bytes without its length: ZooKeeper's `jute.maxbuffer`, 1 MiB less one byte (rule 24).
+/// Default limit of a frame, in bytes without its length: ZooKeeper's `jute.maxbuffer`, 1 MiB less one byte.
 pub(crate) const LARGEST_FRAME_BYTES: usize = 0x000f_ffff;
 
-/// Size of a frame's length, in bytes.
 pub(crate) const LENGTH_BYTES: usize = 4;
 
-/// Capacity that an empty buffer keeps, in bytes.
 const KEPT_BYTES: usize = 16 * 1024;
 
-/// Error for a frame whose length is negative or above the limit. The receiver closes the connection without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a frame of {length} bytes, where 0 to {limit} are allowed")]
 pub(crate) struct BadLength {
@@ -22,18 +19,15 @@ pub(crate) struct BadLength {
 /// Splits the bytes of a connection, which arrive in pieces of any size, into frames.
 ///
 /// The buffer grows only when bytes arrive, no matter which length a frame announces. Take all complete frames before
-/// you push more bytes. Then the buffer only ever contains the start of one frame and the new piece, and stays within a
-/// small multiple of their size.
+/// you push more bytes. The buffer then stays within a small multiple of one frame and one piece.
 #[derive(Debug)]
 pub(crate) struct Frames {
     buffer: Vec<u8>,
-    /// Bytes of `buffer` already returned by `next`.
     taken: usize,
     limit: usize,
 }
 
 impl Frames {
-    /// Creates an empty buffer. `limit` is the largest frame in bytes, without its length.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             buffer: Vec::new(),
@@ -54,14 +48,13 @@ impl Frames {
     /// Returns the next frame, without its length. `None` until the whole frame has arrived.
     ///
     /// # Errors
-    /// [`BadLength`] for a length that is out of range, as soon as the length has arrived and on every later call.
+    /// [`BadLength`] for a length out of range, as soon as the length has arrived and on every later call.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, BadLength> {
         let Some(length) = self.waiting().first_chunk::<LENGTH_BYTES>() else {
             return Ok(None);
         };
         let length = i32::from_be_bytes(*length);
-        // Refuse the length before the rest of the frame arrives, so that a client cannot fill the buffer with a frame
-        // that exceeds the limit.
+        // Refuse the length before the rest of the frame arrives, so that a client cannot fill the buffer.
         let bytes = usize::try_from(length).ok().filter(|it| *it <= self.limit);
         let bytes = bytes.ok_or(BadLength {
             length,
@@ -84,13 +77,11 @@ impl Frames {
             || bytes.is_err()
     }
 
-    /// Returns the first four waiting bytes. On a new connection they may be a four-letter word instead of a length.
-    /// See [`Word::parse`](super::admin::Word::parse).
+    /// Returns the first four waiting bytes. On a new connection, they may be a four-letter word instead of a length.
     pub(crate) fn word(&self) -> Option<[u8; 4]> {
         self.waiting().first_chunk().copied()
     }
 
-    /// Returns the number of bytes that wait for the rest of their frame. It is 0 between frames.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.waiting().len()
     }
@@ -101,7 +92,7 @@ impl Frames {
 
     fn make_room(&mut self) {
         if self.taken == self.buffer.len() {
-            // Shrink the buffer, so that a large request does not leave a large buffer at an idle connection.
+            // Shrink the buffer, so that an idle connection does not keep the memory of a large request.
             self.buffer.clear();
             self.buffer.shrink_to(KEPT_BYTES);
             self.taken = 0;
@@ -116,11 +107,9 @@ impl Frames {
 
 pub(crate) const SPEAKS_TLS: &str = "it speaks TLS";
 
-/// Recognizes a protocol other than ours by the first bytes of a server's answer.
 pub(crate) fn foreign_protocol(answer: [u8; LENGTH_BYTES]) -> Option<&'static str> {
     match answer {
         [b'H', b'T', b'T', b'P'] => Some("it speaks HTTP"),
-        // A TLS alert or handshake record, of any version.
         [0x15 | 0x16, 3, ..] => Some(SPEAKS_TLS),
         _ => None,
     }
@@ -129,10 +118,10 @@ pub(crate) fn foreign_protocol(answer: [u8; LENGTH_BYTES]) -> Option<&'static st
 /// Appends a frame: its length, and the bytes that `body` appends.
 ///
 /// # Panics
-/// Panics if the body is longer than 2^31 bytes. Replies are limited long before that.
+/// Panics if the body has 2^31 bytes or more. Replies are limited long before that.
 pub(crate) fn put_frame(to: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     let start = to.len();
-    // The length is filled in afterwards, because computing the length first would encode every record twice.
+    // Fill in the length afterwards, because computing the length first would encode every record twice.
     0_i32.put(to);
     body(to);
     let length = to.len() - start - LENGTH_BYTES;

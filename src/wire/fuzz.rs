@@ -1,5 +1,5 @@
 //! Entry points of the fuzzers. They read any bytes as a frame, a record or a stream, and check that accepted content
-//! is consistent. `testing::fuzz_wire` has the public functions.
+//! is consistent.
 
 #[cfg(feature = "simulation")]
 mod choice;
@@ -19,8 +19,8 @@ pub(crate) use choice::{Choice, Known};
 pub(crate) use corpus::Inputs;
 pub(crate) use corpus::{connections, handshakes, requests, streams};
 
-/// Reads bytes as the frame of a request. Returns true if they are a request. The request must then survive a round
-/// trip and the conversion to a request of the store.
+/// Returns true if the bytes are the frame of a request. The request must then survive a round trip and the conversion
+/// to a request of the store.
 pub(crate) fn request(bytes: &[u8]) -> bool {
     let Ok(read) = Incoming::read(bytes) else {
         return false;
@@ -34,7 +34,6 @@ pub(crate) fn request(bytes: &[u8]) -> bool {
     true
 }
 
-/// Reads bytes as the record of a request.
 pub(crate) fn record(op: i32, bytes: &[u8]) -> bool {
     let mut frame = Vec::new();
     RequestHeader { xid: 1, op }.put(&mut frame);
@@ -42,7 +41,6 @@ pub(crate) fn record(op: i32, bytes: &[u8]) -> bool {
     request(&frame)
 }
 
-/// Reads bytes as the record of a reply, as a client does.
 pub(crate) fn reply(op: i32, bytes: &[u8]) -> bool {
     let Some(op) = Op::of(op) else {
         return false;
@@ -67,7 +65,6 @@ pub(crate) fn connect(bytes: &[u8]) -> bool {
 }
 
 /// Reads bytes as a stream of frames, first as a whole and then in pieces. The first byte is the size of the pieces.
-/// Returns true if the stream consists only of complete frames.
 pub(crate) fn stream(bytes: &[u8]) -> bool {
     let Some((piece, stream)) = bytes.split_first() else {
         return false;
@@ -86,7 +83,6 @@ pub(crate) fn stream(bytes: &[u8]) -> bool {
     left == Some(0)
 }
 
-/// Returns the frames, and the length of an incomplete frame at the end. `None` for a bad length.
 fn frames(stream: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<usize>) {
     let mut frames = Frames::new(LARGEST_FRAME_BYTES);
     let mut found = Vec::new();

@@ -1,8 +1,8 @@
 //! Jute, the encoding of ZooKeeper's records. Integers are big-endian, and a length precedes each text, byte array and
 //! list.
 //!
-//! A [`Reader`]'s values borrow from the frame. Only lists allocate. They grow while their entries are read, to at most
-//! sixteen times the bytes of the entries in the frame. We never trust a length in a frame.
+//! Values borrow from the frame, and only lists allocate. A list grows while its entries are read, because we never
+//! trust a length in a frame. A list takes at most sixteen times the bytes of its entries in the frame.
 
 use std::borrow::Cow;
 use std::str::Utf8Error;
@@ -10,8 +10,6 @@ use std::str::Utf8Error;
 use super::frame::LENGTH_BYTES;
 use crate::model::data;
 
-/// Bytes that are not the expected record. The server answers
-/// [`Code::MarshallingError`](super::Code::MarshallingError).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Malformed(pub(crate) &'static str);
@@ -24,8 +22,8 @@ impl Malformed {
 /// contain.
 pub(crate) type Text<'a> = Cow<'a, str>;
 
-/// Bytes or null. Null is a special empty slice (`crate::data`) that differs from empty data. Java clients write both,
-/// and must read back what they wrote.
+/// Bytes or null. Null is a special empty slice ([`data::null`]). Java clients write both null and empty data, and must
+/// read back what they wrote.
 pub(crate) type Data<'a> = &'a [u8];
 
 pub(crate) trait Jute<'a>: Sized {
@@ -33,7 +31,6 @@ pub(crate) trait Jute<'a>: Sized {
 
     fn put(&self, to: &mut Vec<u8>);
 
-    /// Returns the number of bytes that [`put`](Self::put) appends.
     fn bytes(&self) -> usize;
 }
 
@@ -61,7 +58,6 @@ impl<'a> Reader<'a> {
         Ok(*head)
     }
 
-    /// Reads a length and that many bytes. `None` for null, which has a length of -1.
     fn counted(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
         let length: i32 = self.next()?;
         if length == -1 {
@@ -75,23 +71,18 @@ impl<'a> Reader<'a> {
     }
 
     fn text(&mut self) -> Result<Option<Text<'a>>, Malformed> {
-        // Replace bytes that are not UTF-8, like Java. The store has no path or name with U+FFFD, so a text with
-        // replaced bytes matches nothing.
         Ok(self.counted()?.map(|bytes| match str::from_utf8(bytes) {
-            // Check for UTF-8 first, because this is the usual case and several times faster than the conversion.
+            // Try `from_utf8` first, because most texts are UTF-8 and the lossy conversion is several times slower.
             Ok(text) => Text::Borrowed(text),
             Err(_) => String::from_utf8_lossy(bytes),
         }))
     }
 
-    /// Reads a text without replacing bytes that are not UTF-8.
     pub(super) fn strict_text(&mut self) -> Result<Option<Result<&'a str, Utf8Error>>, Malformed> {
         Ok(self.counted()?.map(str::from_utf8))
     }
 }
 
-/// Appends a length and the bytes. The length cannot overflow in a frame that is sent, because
-/// [`put_frame`](super::put_frame) allows fewer than 2^31 bytes.
 fn put_counted(bytes: &[u8], to: &mut Vec<u8>) {
     put_count(bytes.len(), to);
     to.extend_from_slice(bytes);
@@ -236,7 +227,7 @@ impl<'a, T: Jute<'a>> Jute<'a> for Vec<T> {
     }
 }
 
-/// A path as the client sent it, or another text. Null is refused, because a ZooKeeper server fails on it.
+/// A path or another text that must not be null, because a ZooKeeper server fails on null.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Path<'a>(pub(crate) Text<'a>);
 
@@ -282,7 +273,6 @@ impl<'a, T: Jute<'a>> Jute<'a> for NonNullList<T> {
     }
 }
 
-/// Declares records as structs whose fields are encoded in order.
 macro_rules! records {
     ($($(#[$doc:meta])* $name:ident $(<$life:lifetime>)? { $($(#[$about:meta])* $field:ident: $kind:ty,)* })*) => {$(
         $(#[$doc])*
@@ -293,7 +283,6 @@ macro_rules! records {
     )*};
 }
 
-/// Reads and writes the fields in this order.
 macro_rules! record_impl {
     ($name:ident { $($field:ident)* }) => {
         impl<'r> $crate::wire::jute::Jute<'r> for $name {
@@ -322,8 +311,7 @@ macro_rules! record_impl {
     };
 }
 
-/// Declares an enum of records that are chosen by an operation. The fields of a variant are encoded in order. Variants
-/// without fields follow the semicolon.
+/// Declares an enum whose variants are the records of operations. Variants without fields follow the semicolon.
 macro_rules! by_op {
     ($(#[$doc:meta])* $enum:ident {
         $($(#[$about:meta])* $name:ident($($field:ident: $kind:ty),*) = $op:ident $(| $more:ident)*,)*
@@ -355,7 +343,6 @@ macro_rules! by_op {
                 }
             }
 
-            /// Returns the number of bytes that [`put`](Self::put) appends.
             #[allow(dead_code, reason = "only the size of responses is limited")]
             pub(crate) fn bytes(&self) -> usize {
                 match self {
@@ -364,7 +351,6 @@ macro_rules! by_op {
                 }
             }
 
-            /// Returns the operation, or the first one if several have this record.
             #[allow(dead_code, reason = "a response does not know its operation")]
             pub(crate) fn op(&self) -> Op {
                 match self {

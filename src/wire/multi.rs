@@ -7,18 +7,17 @@ use super::request::{Create, CreateTtl, Op, Read, Request, SetData, Versioned};
 use super::response::Response;
 
 records! {
-    /// Header before each operation and each result.
     Header {
-        /// Number of the operation. -1 before an error and in the end header.
+        /// Number of the operation, or -1 before an error and in the end header.
         kind: i32,
         is_end: bool,
-        /// -1 in requests and in the end header. In replies, 0 before a result, and the error's number before an error.
+        /// -1 in requests and in the end header. In a reply, the number of the error that follows, or 0 before a
+        /// result.
         err: i32,
     }
 }
 
 impl Header {
-    /// Header after the last operation or result, with the values of Java's `MultiHeader`.
     const END: Self = Self {
         kind: -1,
         is_end: true,
@@ -35,7 +34,6 @@ impl Header {
 }
 
 by_op! {
-    /// Operation of a multi or multiRead.
     MultiOp {
         Create(it: Create<'a>) = Create,
         Create2(it: Create<'a>) = Create2,
@@ -72,13 +70,13 @@ impl<'a> From<MultiOp<'a>> for Request<'a> {
     }
 }
 
-/// Result of an operation, or the number of an error [`Code`]. In a failed multi, each operation has an error, with 0
-/// before the failed operation and -2 after it.
+/// Result of an operation, or an error's number. In a failed multi, every operation has an error: 0 before the failed
+/// operation and -2 after it.
 ///
 /// Servers before 3.9 answer create2, createContainer and createTTL with the result of a create.
 pub(crate) type MultiResult<'a> = Result<(Op, Response<'a>), i32>;
 
-/// Operations that results have. Without this limit, a server could nest multis until our stack overflows.
+/// Operations that results may have. Without this list, a server could nest multis until our stack overflows.
 const RESULTS: [Op; 8] = [
     Op::Create,
     Op::Create2,
@@ -90,11 +88,10 @@ const RESULTS: [Op; 8] = [
     Op::GetEntry,
 ];
 
-/// Reads a header. Returns its number, or `None` for an end header.
 fn next_kind(from: &mut Reader<'_>) -> Result<Option<i32>, Malformed> {
     let header: Header = from.next()?;
     // Check only the flag, because clients differ in the other fields of the end header. Java sends -1 and go-zookeeper
-    // 0.
+    // sends 0.
     Ok((!header.is_end).then_some(header.kind))
 }
 
@@ -128,7 +125,6 @@ impl<'a> Jute<'a> for Vec<MultiResult<'a>> {
         while let Some(kind) = next_kind(from)? {
             results.push(match Op::of(kind).filter(|op| RESULTS.contains(op)) {
                 Some(op) => Ok((op, Response::read(op, from)?)),
-                // The header and the record both contain the code. Clients read the record.
                 None if kind == Header::END.kind => Err(from.next()?),
                 None => return Err(Malformed("a multi has no such result")),
             });
@@ -162,7 +158,6 @@ impl<'a> Jute<'a> for Vec<MultiResult<'a>> {
     }
 }
 
-/// Returns the results of a multi of `count` operations that failed at `index`.
 pub(crate) fn failed<'a>(count: usize, index: usize, code: Code) -> Vec<MultiResult<'a>> {
     let code = |at: usize| match at.cmp(&index) {
         std::cmp::Ordering::Less => Code::Ok,

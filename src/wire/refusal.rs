@@ -1,8 +1,7 @@
 //! [`Refusal`]: the reason why a server refuses a request, if ZooKeeper has no code for it.
 //!
-//! On a connection that agreed to Lockkeeper's extension, the reason follows the header of an error reply. Other
-//! clients receive only the header, as from a ZooKeeper server. Every reason means that the request has changed
-//! nothing, so a client need not look for effects of the request.
+//! On a connection that agreed to Lockkeeper's extension, the reason follows the header of an error reply. Every reason
+//! means that the request has changed nothing, so the client need not look for effects of the request.
 
 use std::path::PathBuf;
 
@@ -13,14 +12,12 @@ use crate::model::path::parent_of;
 
 records! {
     Refusal<'a> {
-        /// Kind of the reason. 1 means that a limit is reached, 2 that something is too large, 3 that the disk is full,
-        /// 4 that a parent's sequence numbers are exhausted, and 5 that an argument is wrong.
+        /// Kind of the reason: 1 for a reached limit, 2 for too large, 3 for a full disk, 4 for exhausted sequence
+        /// numbers, 5 for a wrong argument.
         kind: i32,
-        /// The limited thing for the kinds 1 and 2, the mistake for the kind 5.
+        /// Name of the limited resource for the kinds 1 and 2, description of the mistake for the kind 5.
         what: Text<'a>,
-        /// The actual size, for the kind 2.
         actual: i64,
-        /// The limit, for the kinds 1 and 2.
         limit: i64,
     }
 }
@@ -31,7 +28,7 @@ const DISK: i32 = 3;
 const SEQUENCE: i32 = 4;
 const ARGUMENT: i32 = 5;
 
-/// Things that are limited, by their names in [`Error`].
+/// Names of limited resources in [`Error`]. The client maps a received name to one of these static strings.
 const THINGS: [&str; 15] = [
     "a request",
     "a transaction, with all its access control lists,",
@@ -50,7 +47,7 @@ const THINGS: [&str; 15] = [
     "znodes",
 ];
 
-/// Name of a thing that only a later server limits.
+/// Name of a resource that only a later server limits.
 const UNKNOWN_THING: &str = "things that the server counts";
 
 impl Refusal<'static> {
@@ -80,7 +77,6 @@ impl Refusal<'static> {
 }
 
 impl Refusal<'_> {
-    /// Returns the client's error. `None` for a reason from a later server.
     pub(crate) fn error(&self, about: About<'_>) -> Option<Error> {
         let thing = || {
             let known = THINGS.iter().find(|thing| ***thing == *self.what);

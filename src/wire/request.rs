@@ -7,7 +7,6 @@ use super::jute::{Data, Jute, Malformed, NonNullList, Path, Reader, Text, by_op,
 use super::multi::MultiOp;
 use super::stat::AclRecord;
 
-/// Each operation has a name, a number, and the letters that `cons` shows.
 macro_rules! ops {
     ($($name:ident = $number:literal $letters:literal,)*) => {
         /// Operation of a request, with ZooKeeper's number.
@@ -18,7 +17,6 @@ macro_rules! ops {
         }
 
         impl Op {
-            /// All operations that this server knows.
             pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             pub(crate) fn of(number: i32) -> Option<Self> {
@@ -35,7 +33,6 @@ macro_rules! ops {
                 }
             }
 
-            /// Returns the letters that `cons` shows.
             pub(crate) fn letters(self) -> &'static str {
                 match self {
                     $(Self::$name => $letters,)*
@@ -56,42 +53,38 @@ ops! {
     GetChildren = 8 "GETC",
     Sync = 9 "SYNC",
     Ping = 11 "PING",
-    // Like getChildren, with the parent's Stat. Since 3.3.
+    // getChildren2 is like getChildren, with the parent's Stat in the reply.
     GetChildren2 = 12 "GETC",
-    // Since 3.4. A check exists only within a multi.
     Check = 13 "CHEC",
     Multi = 14 "MULT",
-    // Since 3.5. A create2 answers with a Stat.
+    // create2 is like create, with a Stat in the reply.
     Create2 = 15 "CREA",
     Reconfig = 16 "RECO",
     CheckWatches = 17 "CHKW",
     RemoveWatches = 18 "REMW",
     CreateContainer = 19 "CREA",
-    // 20 is deleteContainer, which only the server's own clean-up of containers may use (rule 17).
+    // The number 20 is deleteContainer, which only the server's own clean-up of containers may use.
     CreateTtl = 21 "CREA",
-    // Since 3.6.
     MultiRead = 22 "MLTR",
     Auth = 100 "NA",
     SetWatches = 101 "SETW",
     Sasl = 102 "NA",
-    // Since 3.6.
     GetEphemerals = 103 "GETE",
     GetAllChildrenNumber = 104 "GETACN",
     SetWatches2 = 105 "STW2",
     AddWatch = 106 "ADDW",
-    // Since 3.7.
     WhoAmI = 107 "HOMI",
     CloseSession = -11 "CLOS",
-    // Lockkeeper's own operations, for connections that agreed to the extension. See `extension`.
+    // Lockkeeper's own operations, for connections that agreed to the extension.
     Enqueue = 4001 "ENQU",
     GetPredecessor = 4002 "GETP",
     GetQueue = 4003 "GETQ",
     Withdraw = 4004 "WITH",
     ForgetWatch = 4005 "FGTW",
-    // These two exist only within a multi, like a check.
+    // checkData and checkChildren are operations of a multi, like check.
     CheckData = 4006 "CHKD",
     CheckChildren = 4007 "CHKN",
-    // Exists only within a multiRead.
+    // getEntry is an operation of a multiRead.
     GetEntry = 4008 "GENT",
 }
 
@@ -141,12 +134,10 @@ impl Op {
 }
 
 records! {
-    /// Record of create, create2 and createContainer.
     Create<'a> {
         path: Path<'a>,
         data: Data<'a>,
         acl: Vec<AclRecord<'a>>,
-        /// Number of a mode, 0 to 6. See [`create_mode`](super::convert::create_mode).
         flags: i32,
     }
 
@@ -155,14 +146,11 @@ records! {
         ttl_ms: i64,
     }
 
-    /// Record of delete and check.
     Versioned<'a> {
         path: Path<'a>,
-        /// -1 means any version.
         version: i32,
     }
 
-    /// Record of exists, getData, getChildren and getChildren2.
     Read<'a> {
         path: Path<'a>,
         watch: bool,
@@ -174,12 +162,11 @@ records! {
         version: i32,
     }
 
-    /// Record of getACL and getAllChildrenNumber.
     Named<'a> {
         path: Path<'a>,
     }
 
-    /// Record of sync. The server only echoes the path.
+    /// The server only echoes the path.
     Sync<'a> {
         path: Option<Text<'a>>,
     }
@@ -198,7 +185,6 @@ records! {
         config: i64,
     }
 
-    /// Record of checkWatches and removeWatches.
     Watches<'a> {
         path: Text<'a>,
         /// Kind of watch: 1 for children, 2 for data, 3 for any, 4 for persistent, 5 for persistent recursive.
@@ -206,22 +192,19 @@ records! {
     }
 
     Auth<'a> {
-        /// Always 0, and ignored.
         kind: i32,
         scheme: Text<'a>,
         auth: Data<'a>,
     }
 
-    /// Record of setWatches, which arms watches again on a new connection.
     SetWatches<'a> {
-        /// The last zxid that the client has seen.
+        /// The last zxid that the client has seen. Later changes fire the watches.
         relative_zxid: i64,
         data: NonNullList<Path<'a>>,
         exist: NonNullList<Path<'a>>,
         child: NonNullList<Path<'a>>,
     }
 
-    /// Record of setWatches2 (since 3.6).
     SetWatches2<'a> {
         relative_zxid: i64,
         data: NonNullList<Path<'a>>,
@@ -235,20 +218,18 @@ records! {
         token: Data<'a>,
     }
 
-    /// Record of getEphemerals. A prefix that is null, empty or `/` means all paths.
     Prefix<'a> {
         prefix: Text<'a>,
     }
 
     AddWatch<'a> {
         path: Text<'a>,
-        /// 0 for persistent, 1 for persistent recursive.
+        /// Mode of the watch: 0 for persistent, 1 for persistent recursive.
         mode: i32,
     }
 }
 
 impl Request<'_> {
-    /// Returns true if the request, or one of its operations, is one of Lockkeeper's own.
     #[cfg_attr(not(feature = "server"), allow(dead_code, reason = "a server asks"))]
     pub(crate) fn is_extension(&self) -> bool {
         match self {
@@ -303,7 +284,7 @@ by_op! {
 
 impl Request<'_> {
     /// Returns true for a multi with a read and a multiRead with a write. We refuse both, because a multi fails as a
-    /// whole, but the operations of a multiRead fail separately (rule 16).
+    /// whole, but the operations of a multiRead fail separately.
     fn mixes_reads_and_writes(&self) -> bool {
         match self {
             Self::Multi(ops) => ops.iter().any(|op| op.op().is_read()),
@@ -312,7 +293,6 @@ impl Request<'_> {
         }
     }
 
-    /// Appends the body of the request's frame, which consists of the header and the record.
     pub(crate) fn put_with_header(&self, xid: i32, to: &mut Vec<u8>) {
         let op = self.op().number();
         RequestHeader { xid, op }.put(to);
@@ -320,7 +300,6 @@ impl Request<'_> {
     }
 }
 
-/// Zxid in the reply to an unknown operation.
 pub(crate) const UNKNOWN_ZXID: i64 = -1;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -329,31 +308,19 @@ pub(crate) struct Incoming<'a> {
     pub(crate) request: Request<'a>,
 }
 
-/// Treatment of a frame that is not a well-formed request.
+/// Treatment of a frame that is not a well-formed request, as in ZooKeeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// The record is malformed. Answer with the error and the usual zxid, after the replies to earlier requests. Keep
-    /// the connection.
-    Answer {
-        /// Xid of the request, for the reply.
-        xid: i32,
-        code: Code,
-    },
+    /// The record is malformed. Answer with the error after the replies to earlier requests, and keep the connection.
+    Answer { xid: i32, code: Code },
     /// The operation is unknown. Answer with the error and [`UNKNOWN_ZXID`], then close the connection.
-    AnswerAndClose {
-        /// Xid of the request, for the reply.
-        xid: i32,
-        code: Code,
-    },
+    AnswerAndClose { xid: i32, code: Code },
     /// The header is incomplete or a proof of identity is malformed. Close the connection.
     Close,
 }
 
 impl<'a> Incoming<'a> {
     /// Reads any frame after the handshake.
-    ///
-    /// # Errors
-    /// See [`Refused`].
     pub(crate) fn read(frame: &'a [u8]) -> Result<Self, Refused> {
         let mut from = Reader::new(frame);
         let RequestHeader { xid, op } = from.next().map_err(|_| Refused::Close)?;
@@ -368,9 +335,9 @@ impl<'a> Incoming<'a> {
                 code: Code::MarshallingError,
             }),
             Ok(request) => Ok(Self { xid, request }),
-            // ZooKeeper reads the records of these two operations in its network layer, where a malformed record ends
-            // the connection. All other records are read by its request processors, which answer a malformed one with
-            // an error.
+            // ZooKeeper reads the records of auth and sasl in its network layer, which closes the connection on a
+            // malformed record. Its request processors read all other records, and answer a malformed record with an
+            // error.
             Err(_) if matches!(op, Op::Auth | Op::Sasl) => Err(Refused::Close),
             Err(_) => Err(Refused::Answer {
                 xid,

@@ -16,9 +16,8 @@ records! {
         user: Text<'a>,
     }
 
-    /// Event of a fired watch. It follows a header with the xid [`xid::EVENT`].
     WatcherEvent<'a> {
-        /// 1 for created, 2 for deleted, 3 for data changed, 4 for children changed.
+        /// Kind of event: 1 for created, 2 for deleted, 3 for data changed, 4 for children changed.
         kind: i32,
         /// State of the session. Servers send only 3, which means connected.
         state: i32,
@@ -27,11 +26,10 @@ records! {
 }
 
 by_op! {
-    /// Record of a reply. An error reply has no record, except the reply of a failed multi. The header of that reply
-    /// has no error, and each result has an error code (rule 16).
+    /// Record of a reply. An error reply has only a header. A failed multi is an exception: its header contains no
+    /// error, and each of its results contains an error code.
     Response {
         Path(path: Path<'a>) = Create,
-        /// Contains the path of the request.
         Synced(path: Option<Text<'a>>) = Sync,
         Created(path: Path<'a>, stat: Stat) = Create2 | CreateContainer | CreateTtl,
         Stat(stat: Stat) = SetData | Exists | SetAcl,
@@ -40,15 +38,12 @@ by_op! {
         Names(names: Vec<Text<'a>>) = GetChildren | GetEphemerals,
         Children(names: Vec<Text<'a>>, stat: Stat) = GetChildren2,
         Count(count: i32) = GetAllChildrenNumber,
-        /// Always 0.
         Watching(code: i32) = AddWatch,
         Multi(results: Vec<MultiResult<'a>>) = Multi | MultiRead,
         Token(token: Option<Data<'a>>) = Sasl,
         WhoAmI(infos: Vec<ClientInfo<'a>>) = WhoAmI,
-        /// The entry, and the transaction that created it.
         Enqueued(path: Path<'a>, czxid: i64, ahead: Ahead<'a>) = Enqueue,
         Ahead(ahead: Ahead<'a>) = GetPredecessor,
-        /// The names, and whether they are sorted.
         Queue(names: Vec<Text<'a>>, is_sorted: bool) = GetQueue,
         /// Data and Stat of an entry, and the time of its grant in milliseconds, or -1 if the time is unknown.
         Entry(data: Data<'a>, stat: Stat, granted_at_ms: i64) = GetEntry,
@@ -59,7 +54,6 @@ by_op! {
 }
 
 impl Response<'_> {
-    /// Appends the body of a reply's frame, which consists of the header and the record.
     pub(crate) fn put_with_header(&self, xid: i32, zxid: i64, to: &mut Vec<u8>) {
         ReplyHeader::new(xid, zxid, Code::Ok).put(to);
         self.put(to);
@@ -69,7 +63,7 @@ impl Response<'_> {
 /// Appends the body of an event's frame. `zxid` is the transaction that fired the watch. `None` is sent as -1, as
 /// ZooKeeper does for an event that answers a setWatches, and for all events before 3.9.
 pub(crate) fn put_event(event: &WatcherEvent<'_>, zxid: Option<i64>, to: &mut Vec<u8>) {
-    // -1 does not confuse clients, because they record only a positive zxid as their last one.
+    // Clients ignore -1, because they record only a positive zxid as their last one.
     ReplyHeader::new(xid::EVENT, zxid.unwrap_or(-1), Code::Ok).put(to);
     event.put(to);
 }

@@ -7,7 +7,6 @@ use super::jute::{Jute, Malformed, Path, Reader, Text};
 use crate::model::acl::Acl;
 use crate::model::types::{AclEntry, SessionId, Stat, Zxid};
 
-/// Size of an encoded [`Stat`], in bytes.
 const STAT_BYTES: usize = 68;
 
 impl Jute<'_> for Stat {
@@ -47,10 +46,9 @@ impl Jute<'_> for Stat {
     }
 }
 
-/// Entry of an access control list. A null scheme is read as an unknown scheme.
+/// A null scheme is read as an empty scheme, which [`checked_acl`] refuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AclRecord<'a> {
-    /// Bit set of permissions.
     pub(crate) perms: i32,
     pub(crate) scheme: Text<'a>,
     pub(crate) id: Path<'a>,
@@ -59,8 +57,8 @@ pub(crate) struct AclRecord<'a> {
 /// A ZooKeeper server fails on a null id if the scheme uses the id. In other schemes, a null id counts as empty. For
 /// example, kazoo sends a null id for the scheme `auth`.
 ///
-/// If a text is not UTF-8, the entry is read without a scheme, and [`acl`] refuses it. If we replaced the bytes with
-/// U+FFFD, two different ids could become equal.
+/// If a text is not UTF-8, the entry is read without a scheme, and [`checked_acl`] refuses it. Replacing the bytes with
+/// U+FFFD could make two different ids equal.
 impl<'a> Jute<'a> for AclRecord<'a> {
     fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
         let perms = from.next()?;
@@ -106,7 +104,7 @@ impl AclRecord<'_> {
         self.perms == i32::from(AclEntry::ALL) && self.scheme == "world" && self.id.0 == "anyone"
     }
 
-    /// Drops unknown permission bits. ZooKeeper would keep these bits in the list without ever using them.
+    /// Drops unknown permission bits, which have no meaning in ZooKeeper either.
     fn entry(&self) -> AclEntry {
         let rights = self.perms & i32::from(AclEntry::ALL);
         AclEntry {

@@ -1,4 +1,5 @@
-//! [`Chroot`]: callers use paths relative to the session's chroot, and the wire has absolute paths (rule 21).
+//! [`Chroot`]: conversion between the caller's paths, which are relative to the session's chroot, and the absolute
+//! paths on the wire.
 
 use crate::model::error::{Error, Result};
 use crate::model::path::ZnodePath;
@@ -23,7 +24,7 @@ impl Chroot {
         }
     }
 
-    /// Returns the path as the session knows it. `None` outside of the chroot.
+    /// Returns the path relative to the chroot. `None` for a path outside of the chroot.
     pub(super) fn relative<'a>(&self, path: &'a str) -> Option<&'a str> {
         let Some(chroot) = &self.0 else {
             return Some(path);
@@ -37,7 +38,7 @@ impl Chroot {
     /// Parses a path from the server.
     ///
     /// # Errors
-    /// [`Error::Protocol`]. Never [`Error::InvalidPath`], which would tell the caller that no request was sent.
+    /// [`Error::Protocol`]. Never [`Error::InvalidPath`], which would mean that no request was sent.
     pub(super) fn parse(&self, path: &str) -> Result<ZnodePath> {
         let relative = self.relative(path).and_then(|path| path.parse().ok());
         relative.ok_or_else(|| {

@@ -1,5 +1,5 @@
-//! Encodes requests as frames and decodes replies, in ZooKeeper's protocol or with Lockkeeper's own operations if the
-//! server agreed ([`Dialect`]).
+//! Encodes requests as frames and decodes replies. Uses Lockkeeper's own operations if the server agreed to them
+//! ([`Dialect`]), otherwise only ZooKeeper's operations.
 
 use bytes::Bytes;
 
@@ -19,18 +19,17 @@ use crate::wire::{
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Dialect {
-    /// Only ZooKeeper's operations.
     #[default]
     Plain,
-    /// ZooKeeper's operations, and Lockkeeper's own of version 3, which has no getEntry and no conditions for entries.
+    /// Version 3 of Lockkeeper's extension, which has no getEntry and no conditions of waiting entries.
     Third,
-    /// ZooKeeper's operations, and all of Lockkeeper's own.
     Extended,
 }
 
-/// Appends the frame of a request. Returns the operation that decodes its reply.
+/// Appends the frame of a request. Returns the operation that decodes the reply.
 ///
-/// [`Request::AddAuth`], and [`Request::Enqueue`] in ZooKeeper's protocol, are sent by the session instead.
+/// Does not encode [`Request::AddAuth`], nor [`Request::Enqueue`] for a ZooKeeper server. The session sends both
+/// itself.
 pub(super) fn put_request(
     request: &Request,
     xid: i32,
@@ -52,7 +51,6 @@ pub(super) fn put_request(
     Ok(record.op())
 }
 
-/// Returns the record of a request that only Lockkeeper knows. `None` if ZooKeeper's operations are enough.
 fn own_record<'a>(
     request: &'a Request,
     chroot: &Chroot,
@@ -60,7 +58,8 @@ fn own_record<'a>(
 ) -> Option<wire::Request<'a>> {
     let conditions = |conditions: &'a [Condition]| match dialect {
         Dialect::Extended => conditions.iter().map(|it| condition(it, chroot)).collect(),
-        // Version 3 has no conditions. The client that waits checks them itself when its turn comes.
+        // Version 3 of the extension cannot transmit the conditions of a waiting entry. Its clients check them
+        // themselves once no entry is ahead.
         _ => Vec::new(),
     };
     Some(match request {
@@ -105,8 +104,8 @@ fn record<'a>(request: &'a Request, chroot: &Chroot) -> Result<wire::Request<'a>
         Request::Delete { path, version } => {
             wire::Request::Delete(versioned(path, *version, chroot))
         }
-        // A ZooKeeper server has no withdraw. The waiters behind this entry may take the delete for a release, so they
-        // check the queue themselves.
+        // A ZooKeeper server has no withdraw, so delete the entry. The waiters behind the entry cannot distinguish this
+        // delete from a release, so they check the queue themselves.
         Request::Withdraw { entry } => wire::Request::Delete(versioned(entry, None, chroot)),
         Request::Exists { path, watch } => wire::Request::Exists(read(path, *watch)),
         Request::GetData { path, watch } => wire::Request::GetData(read(path, *watch)),
@@ -138,7 +137,7 @@ fn record<'a>(request: &'a Request, chroot: &Chroot) -> Result<wire::Request<'a>
                 WatchMode::PersistentRecursive => 1,
             },
         }),
-        // A server without Lockkeeper's index of queues answers this request and the next one with all children.
+        // A ZooKeeper server has no index of queues, so GetPredecessor and GetQueue list all children.
         Request::GetPredecessor(look) => {
             let parent = look.entry.parent().unwrap_or_else(ZnodePath::root);
             wire::Request::GetChildren(owned_read(&parent, chroot))
@@ -178,7 +177,7 @@ fn create<'a>(create: &'a Create, chroot: &Chroot) -> MultiOp<'a> {
             })
         }
         CreateMode::Container => MultiOp::CreateContainer(record),
-        // Unlike the reply to create, the reply to create2 contains the Stat, which contains the lock's fencing token.
+        // Use create2, because its reply contains the Stat, and the Stat contains the lock's fencing token.
         _ => MultiOp::Create2(record),
     }
 }
@@ -251,7 +250,6 @@ fn read_op<'a>(op: &'a ReadOp, chroot: &Chroot) -> MultiOp<'a> {
     }
 }
 
-/// Returns a read for a server without getEntry, which can only return the entry's data.
 fn plain_read<'a>(op: &'a ReadOp, chroot: &Chroot) -> MultiOp<'a> {
     match read_op(op, chroot) {
         MultiOp::GetEntry(record) => MultiOp::GetData(record),
@@ -259,7 +257,6 @@ fn plain_read<'a>(op: &'a ReadOp, chroot: &Chroot) -> MultiOp<'a> {
     }
 }
 
-/// Appends one read of a multiRead as a request.
 pub(super) fn put_read(read: &ReadOp, xid: i32, chroot: &Chroot, to: &mut Vec<u8>) -> Op {
     let record = wire::Request::from(plain_read(read, chroot));
     put_frame(to, |to| record.put_with_header(xid, to));
@@ -315,7 +312,7 @@ pub(super) fn about(request: &Request, session: SessionId) -> About<'_> {
     }
 }
 
-/// Name of a create in errors. If a create fails with `NoNode`, the missing znode is the parent.
+/// Name of a create in errors. For this name, [`Code::error`] reports the parent as the missing znode.
 pub(super) const CREATE: &str = "create";
 
 fn about_op(op: &WriteOp, session: SessionId) -> About<'_> {
@@ -336,8 +333,7 @@ fn about_op(op: &WriteOp, session: SessionId) -> About<'_> {
 
 pub(super) fn error(number: i32, about: About<'_>) -> Error {
     let error = match Code::of(number) {
-        // The session moved to another connection and its request may still be executed, but this caller's reply is
-        // lost.
+        // The session has moved to another connection. The request may still be executed, but its reply is lost.
         Some(Code::SessionMoved) => Some(Error::ConnectionLoss),
         code => code.and_then(|code| code.error(about)),
     };
@@ -348,22 +344,20 @@ pub(super) fn error(number: i32, about: About<'_>) -> Error {
     })
 }
 
-/// Converts an error number and the reason that may follow. A ZooKeeper server sends no reason, and a later version of
-/// Lockkeeper may send a reason that we do not know. The number then determines the error.
+/// Converts an error number and the reason that may follow it. The number determines the error if there is no reason,
+/// or if the reason is from a later version of Lockkeeper.
 pub(super) fn refused(number: i32, body: &mut Reader<'_>, about: About<'_>) -> Error {
     let reason = body.next::<wire::Refusal<'_>>().ok();
     let reason = reason.and_then(|reason| reason.error(about));
     reason.unwrap_or_else(|| error(number, about))
 }
 
-/// Reason of a [malformed] reply that can be read but does not match the request.
 pub(super) const OTHER_KIND: &str = "its record is of another kind";
 
 pub(super) fn malformed(what: &str, why: &str) -> Error {
     Error::Protocol(format!("the reply to {what} is malformed: {why}"))
 }
 
-/// Decodes a successful reply, and registers the watch that its request armed.
 pub(super) fn read_reply(
     request: &Request,
     op: Op,
@@ -449,7 +443,7 @@ pub(super) fn read_reply(
     })
 }
 
-/// Decodes an error reply. For some requests, an error is the answer and not a failure.
+/// Decodes an error reply. To an exists or a getPredecessor, `NoNode` is an ordinary answer.
 pub(super) fn read_error(
     request: &Request,
     number: i32,
@@ -458,7 +452,7 @@ pub(super) fn read_error(
     watches: &mut WatchTable,
 ) -> Result<Reply<WatchKey, WatchKey>> {
     match request {
-        // Only exists watches a missing znode (rule 3).
+        // Of all reads, only exists arms a watch on a missing znode.
         Request::Exists { path, watch } if number == Code::NoNode.number() => Ok(Reply::Exists {
             stat: None,
             watcher: watch.then(|| watches.add(Interest::Existence, path)),
@@ -466,7 +460,7 @@ pub(super) fn read_error(
         Request::GetPredecessor(_) if number == Code::NoNode.number() => {
             Ok(Reply::Predecessor(Predecessor::Gone))
         }
-        // The entry has no path yet, so the error shows the path without its sequence number.
+        // The entry was not created, so the error shows its path without a sequence number.
         Request::Enqueue(enqueue) => {
             let path = enqueue.parent.join(&enqueue.name)?;
             let about = about(request, session);
@@ -477,7 +471,6 @@ pub(super) fn read_error(
     }
 }
 
-/// Decodes a predecessor, and registers the watch that the server armed.
 fn predecessor(
     ahead: Ahead<'_>,
     chroot: &Chroot,
@@ -499,7 +492,7 @@ fn predecessor(
     })
 }
 
-/// Decodes the results of a multi, whose header carries no error (rule 16).
+/// Decodes the results of a multi. A failed multi is decoded here too, because its reply header contains no error.
 fn written(
     ops: &[WriteOp],
     results: Vec<MultiResult<'_>>,
@@ -507,8 +500,7 @@ fn written(
     chroot: &Chroot,
     session: SessionId,
 ) -> Result<Reply<WatchKey, WatchKey>> {
-    // Operations before the failed one have code 0, and those after it RuntimeInconsistency (-2), which is never the
-    // cause.
+    // Operations before the failed one have the code 0, and operations after it have RuntimeInconsistency (-2).
     let failed = results.iter().position(|result| {
         matches!(result, Err(code) if *code != 0 && *code != Code::RuntimeInconsistency.number())
     });

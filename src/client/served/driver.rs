@@ -1,5 +1,5 @@
-//! Tasks of a session. A supervisor on this module's thread keeps time and connects. Each connection has a reader,
-//! which runs on the user's runtime, so that a reply wakes no other thread.
+//! Tasks of a session. A supervisor connects and handles timeouts, on a thread of this module. Each connection has a
+//! reader on the user's runtime, so that a reply need not wake another thread.
 
 use std::future::poll_fn;
 use std::io;
@@ -37,7 +37,6 @@ struct Runtimes {
     user: Option<Handle>,
 }
 
-/// Returns the runtime of this module's thread. In a simulation, returns the user's runtime.
 fn own(link: &Link, user: Option<&Handle>) -> Result<Handle> {
     match user {
         Some(user) if link.endpoint.dialer.is_simulated() => Ok(user.clone()),
@@ -45,14 +44,12 @@ fn own(link: &Link, user: Option<&Handle>) -> Result<Handle> {
     }
 }
 
-/// Name of this module's thread. A process has only one.
 const THREAD: &str = "lockkeeper-client";
 
 static OWN: OnceLock<Handle> = OnceLock::new();
 
-/// Starts the thread on first use.
 fn started() -> Result<&'static Handle> {
-    // Keep only a successful result, because the system may refuse a thread now and allow it for the next session.
+    // Store only a successful start. If the system refuses a thread now, the next session tries again.
     static STARTING: Mutex<()> = Mutex::new(());
     let _turn = STARTING.lock();
     if OWN.get().is_none() {
@@ -60,7 +57,6 @@ fn started() -> Result<&'static Handle> {
             thread: THREAD,
             reason: error.to_string(),
         })?;
-        // We hold the lock, so no other thread has set it.
         let _ = OWN.set(handle);
     }
     Ok(OWN.get().expect("it was set just now"))
@@ -93,7 +89,7 @@ async fn supervise(link: Arc<Link>, runtimes: Runtimes) {
     }
 }
 
-/// Time after which the task of an attempt to connect ends. The session itself gives up the attempt earlier.
+/// Time limit of a task that connects. The session gives up the attempt earlier, but does not end the task.
 const LONGEST_CONNECT: Duration = Duration::from_secs(30);
 
 async fn connect(link: Arc<Link>, dial: Dial, attempt: u64, runtimes: Runtimes) {
@@ -133,7 +129,6 @@ pub(super) async fn wrong_protocol(link: &Link) -> Option<WrongProtocol> {
     started().ok()?.spawn_blocking(probe).await.ok()?
 }
 
-/// Starts a reader on the user's runtime if this runtime supports sockets, otherwise on our own.
 fn start_reader(
     link: &Arc<Link>,
     socket: Arc<dyn Socket>,
@@ -159,15 +154,14 @@ fn start_reader(
         runtime.spawn(read(reader, stream));
         return;
     }
-    // The system has refused another descriptor. The supervisor now reads the connection at intervals, and retries.
+    // The registration has failed, for example because no file descriptor is left. The supervisor tries again later.
     link.hand_back();
 }
 
-/// Reader of one connection. If its runtime drops the reader, the supervisor starts another one.
+/// Reader of one connection. If the user's runtime drops the reader, the supervisor starts another one.
 struct Reader {
     link: Arc<Link>,
     attempt: u64,
-    /// True if the reader runs on the user's runtime.
     is_users: bool,
 }
 
@@ -203,8 +197,8 @@ async fn read(reader: Reader, stream: Box<dyn RegisteredSocket>) {
             return;
         }
         if link.has_unsent() {
-            // The first of many submitting tasks has woken us. Let the other tasks run first, so that we write all
-            // their requests together.
+            // The first submitted request has woken this task. Yield, so that other tasks can submit their requests
+            // too, and then write all of them together.
             tokio::task::yield_now().await;
             let written =
                 stream.try_io(Interest::WRITABLE, &mut || link.write(attempt, &mut batch));

@@ -1,9 +1,9 @@
-//! [`Link`]: a session and its connection, behind one mutex. A thread that submits a request usually writes the request
-//! itself. A thread that reads handles all bytes that have arrived, including the replies that other threads wait for.
+//! [`Link`]: a session and its connection, behind one mutex. The thread that submits a request usually writes it to the
+//! socket. The thread that reads handles all bytes that have arrived, including replies that other threads wait for.
 //!
 //! No user code runs under the mutex. While a thread holds the mutex, it queues replies, events and changes of state in
-//! the session's order. After releasing the mutex, one thread at a time delivers the queued items. Therefore an event
-//! reaches its watcher before a later reply completes (invariant 3), and a waker may submit requests.
+//! the session's order. After releasing the mutex, one thread at a time delivers the queued items. Because of this
+//! order, an event reaches its watcher before a later reply completes (invariant 3).
 
 mod delivery;
 mod writer;
@@ -41,17 +41,13 @@ pub(super) struct Link {
     pub(super) clock: Clock,
     inner: Mutex<Inner>,
     delivery: Mutex<DeliveryQueue>,
-    /// Set when the session is opened.
     status: OnceLock<Arc<SessionStatus>>,
-    /// Wakes the supervisor if it has work to do or if its next deadline has changed.
     pub(super) attention: Notify,
-    /// Wakes the reader on the user's runtime, so that it writes bytes. The next field wakes the reader on our own
-    /// thread.
+    /// Wakes the reader on the user's runtime to write bytes. `own_outgoing` wakes the reader on our own thread.
     pub(super) outgoing: Notify,
     pub(super) own_outgoing: Notify,
-    /// Wakes the opener after an attempt to connect or a change of state.
     pub(super) progress: Notify,
-    /// True while our own thread reads because the user's runtime is busy or does not run.
+    /// True while our own thread reads, because the user's runtime is busy or does not run.
     is_taken_over: AtomicBool,
     is_probed: AtomicBool,
 }
@@ -59,26 +55,21 @@ pub(super) struct Link {
 struct Inner {
     session: ClientSession<Arc<ReplyCell>>,
     stream: Option<Stream>,
-    /// Number of the current attempt to connect. Connections and failures of earlier attempts are ignored.
+    /// Number of the current attempt to connect. Results of earlier attempts are ignored.
     attempt: u64,
-    /// The server to connect to, until the supervisor starts the attempt.
     dial: Option<Dial>,
-    /// Index of the server of the last attempt.
     server: usize,
-    /// True if the current call must leave its request to the reader, which then writes it.
     is_deferred: bool,
-    /// True while a thread writes without holding the mutex. That thread also writes the requests that other threads
-    /// submit in the meantime.
+    /// True while a thread writes without holding the mutex. No other thread may write then, so that bytes keep their
+    /// order.
     is_writing: bool,
-    /// True while the socket accepts no more bytes.
     is_blocked: bool,
-    /// True after a flush has timed out, until the socket accepts bytes again.
+    /// True after a flush has timed out, until the socket accepts bytes again. Further flushes then return immediately.
     is_stuck: bool,
     read_at: BootInstant,
-    /// True if the connection's reader does not run, because its runtime is gone, busy or idle.
+    /// True if the connection's reader may not be running, so that the supervisor must start another one.
     lacks_reader: bool,
     cells: HashMap<WatchKey, Arc<WatchCell>>,
-    /// The last failure, with the index of its server.
     failure: Option<(Failure, usize)>,
 }
 
@@ -88,41 +79,35 @@ pub(super) enum Failure {
     Tls(TlsError),
     Down {
         reason: String,
-        /// True if the server is on this machine, and no program listens at its address.
         is_absent: bool,
     },
-    /// The connection did not open a session.
     Other(String),
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Duties {
-    /// Start this attempt to connect.
     pub(super) connect: Option<(Dial, u64)>,
-    /// Read the connection of this attempt on our own thread.
     pub(super) reader: Option<(Arc<dyn Socket>, u64)>,
-    /// Call [`Link::supervise`] again at this time. `None` once the session is over.
     pub(super) next: Option<BootInstant>,
 }
 
-/// If a connection was unread for the session timeout divided by this number, the supervisor reads it, so that the
+/// The supervisor reads a connection that was unread for the session timeout divided by this number, so that the
 /// session survives a busy executor.
 const UNREAD: u32 = 6;
 
-/// If at least this number of requests is unanswered, a call leaves its request to the reader. The reader combines such
-/// requests into one write, which wakes the server only once.
+/// With at least this many unanswered requests, a call leaves its request to the reader. The reader writes many
+/// requests together, which wakes the server only once.
 const DIRECT_WRITES: usize = 4;
 
-/// Size of the buffer for reads, in bytes.
 const READ_BYTES: usize = 16 << 10;
 
 thread_local! {
-    /// One buffer for all sessions that a thread reads, so that the buffer stays in the CPU cache and is not cleared
+    /// Buffer shared by all sessions that a thread reads. A shared buffer stays in the CPU cache and is not cleared
     /// before each read.
     static READ_BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
 }
 
-/// A reader yields to other tasks after this many reads.
+/// Number of reads after which a reader yields to other tasks.
 const READS: usize = 16;
 
 impl Link {
@@ -177,8 +162,6 @@ impl Link {
         self.names.join(",")
     }
 
-    /// Returns the name of the server that failed last. If no server has failed, returns the server of the last
-    /// attempt.
     pub(super) fn failed_host(&self) -> &str {
         let inner = self.inner.lock();
         let failed = inner.failure.as_ref().map(|(_, server)| *server);
@@ -197,7 +180,7 @@ impl Link {
             inner.session.submit(cell.clone(), request, now);
         });
         if is_close {
-            // The wait for the reply to closeSession has a time limit, which changes the supervisor's next deadline.
+            // closeSession has a time limit, so the supervisor must compute its next deadline again.
             self.attention.notify_one();
         }
         let reply = cell.reply.lock().take();
@@ -216,16 +199,14 @@ impl Link {
         self.attention.notify_one();
     }
 
-    /// Ends the session in this process after a failure in this process. The server expires the session later.
+    /// Ends the session after a panic, without closeSession. The server expires the session later.
     fn give_up(self: &Arc<Self>) {
         self.drive(|inner, _| inner.session.give_up());
-        // The panic hook has already reported the first panic. Catch a second panic, because the tracing subscriber may
-        // be the code that panics.
+        // Catch another panic here, because the tracing subscriber may be the code that panics.
         let ended = || tracing::error!(host = %self.hosts(), "a delivery panicked, so its session has ended");
         let _ = catch_unwind(AssertUnwindSafe(ended));
     }
 
-    /// Lets the server close the session without the client's knowledge, as if it had expired.
     #[cfg(feature = "test-util")]
     pub(super) fn expire(self: &Arc<Self>) {
         self.drive(|inner, _| inner.session.expire_at_server());
@@ -259,7 +240,6 @@ impl Link {
         done
     }
 
-    /// Queues the session's outputs for delivery. Returns true if there are any.
     fn collect(self: &Arc<Self>, inner: &mut MutexGuard<'_, Inner>) -> bool {
         let inner = &mut **inner;
         let mut queue = None;
@@ -314,8 +294,8 @@ impl Link {
                 }
                 Output::Ended(end) => {
                     self.attention.notify_one();
-                    // End the watches in the order of their creation, so that a simulated run with faults can be
-                    // replayed.
+                    // Sort the watches, because the random order of the hash map would make simulated runs
+                    // irreproducible.
                     let mut cells: Vec<_> = std::mem::take(&mut inner.cells).into_iter().collect();
                     cells.sort_unstable_by_key(|(key, _)| *key);
                     Delivery::Ended(end, cells.into_iter().map(|(_, cell)| cell).collect())
@@ -329,25 +309,22 @@ impl Link {
         queue.is_some()
     }
 
-    // -- The connection
-
     /// Handles everything that is due. Returns the work that the supervisor must do without the mutex.
     pub(super) fn supervise(self: &Arc<Self>) -> Duties {
         let reader = self.drive(|inner, now| {
-            // Read before handling timeouts. After a pause of the process, time limits have passed although the
-            // server's replies may already wait in the socket.
+            // Read before handling timeouts. After a pause of the process, time limits may have passed although the
+            // server's replies already wait in the socket.
             if inner.stream.is_some() && now >= inner.unread_until() {
                 let heard = inner.session.heard();
-                // Ignore an error. It ends the connection, and `read` has already reported this to the session.
+                // Ignore an error, because `read` has already reported the lost connection to the session.
                 let _ = inner.read(now, &self.names);
-                // If we received bytes here, the connection's reader had left them unread, which shows that its runtime
-                // does not run.
+                // The connection's reader has left these bytes unread, so its runtime probably does not run.
                 inner.lacks_reader |= inner.session.heard() != heard && inner.stream.is_some();
             }
             inner.session.handle_timeout(now);
             inner.reader_due()
         });
-        // Read the attempt only now, because `drive` may have queued a new one after `handle_timeout`.
+        // Take `dial` only now, because `drive` sets `dial` if the session starts another attempt.
         let mut inner = self.inner.lock();
         let next = inner.session.next_timeout().map(|next| match inner.stream {
             Some(_) => next.min(inner.unread_until()),
@@ -387,8 +364,8 @@ impl Link {
         })
     }
 
-    /// Returns true if a connection was lost before the first session was opened, but only once. The caller then probes
-    /// whether the server expects TLS and we use none, or the other way round.
+    /// Returns true once, after a connection has failed before the session was opened. The caller then probes whether
+    /// only one side uses TLS.
     pub(super) fn is_probe_due(&self) -> bool {
         let is_due = self.status().is_none() && matches!(self.failure(), Some(Failure::Other(_)));
         is_due && !self.is_probed.swap(true, Ordering::Relaxed)
@@ -405,10 +382,10 @@ impl Link {
         self.progress.notify_one();
     }
 
-    /// Reads all available bytes.
+    /// Reads the available bytes.
     ///
     /// # Errors
-    /// `WouldBlock` if there are no more bytes. Any other error if the connection is lost.
+    /// `WouldBlock` if there are no more bytes. Any other error means that the connection is lost.
     pub(super) fn read(self: &Arc<Self>, attempt: u64) -> io::Result<()> {
         let read = self.drive(|inner, now| match inner.is_of(attempt) {
             true => inner.read(now, &self.names),
@@ -424,14 +401,13 @@ impl Link {
         read
     }
 
-    /// Records that a reader on our own thread replaces the user's reader. Returns false if such a reader already runs.
+    /// Records that a reader on our own thread replaces the user's reader. Returns false if one already does.
     pub(super) fn take_over(&self) -> bool {
         !self.is_taken_over.swap(true, Ordering::AcqRel)
     }
 
-    /// Records that the user's reader runs again.
     pub(super) fn hand_back(&self) {
-        // Load before storing, because this runs for every reply and the flag is rarely set.
+        // Write the flag only if it is set, because this function runs for every reply.
         if self.is_taken_over.load(Ordering::Acquire) {
             self.is_taken_over.store(false, Ordering::Release);
         }
@@ -441,13 +417,12 @@ impl Link {
         self.is_taken_over.load(Ordering::Acquire)
     }
 
-    /// Lets our own thread read replies, because the caller is about to block the thread that may be reading them.
+    /// Makes our own thread read the replies, because the calling thread is about to block and may be the usual reader.
     pub(super) fn read_elsewhere(&self) {
         self.inner.lock().lacks_reader = true;
         self.attention.notify_one();
     }
 
-    /// Records that the reader of a live connection is gone.
     pub(super) fn reader_lost(&self, attempt: u64) {
         let mut inner = self.inner.lock();
         inner.lacks_reader |= inner.is_of(attempt);
@@ -464,7 +439,6 @@ impl Inner {
     fn close_stream(&mut self) {
         self.stream = None;
         (self.is_blocked, self.lacks_reader, self.dial) = (false, false, None);
-        // Invalidates an attempt that is still in progress.
         self.attempt += 1;
     }
 
@@ -509,9 +483,9 @@ impl Inner {
                     if self.session.is_over() {
                         return Err(ErrorKind::NotConnected.into());
                     }
-                    // A short read means that the socket is empty, so we save the system call that would return
-                    // `WouldBlock`. If the connection ended before this read, the runtime still reports the end, and
-                    // the next read returns it.
+                    // A short read means that the socket is empty, so skip the read that would return `WouldBlock`. If
+                    // the connection has ended, the runtime reports the socket as readable again, and the next read
+                    // returns the end.
                     if count < READ_BYTES && is_plain {
                         return Err(ErrorKind::WouldBlock.into());
                     }
@@ -549,8 +523,8 @@ impl Inner {
 
 impl Unwatch for Link {
     fn unwatch(&self, watch: u64) {
-        // In a forked child, a thread of the parent may have held this mutex during the fork, and it would stay locked
-        // forever.
+        // In a forked child, this mutex may be locked forever, because a thread of the parent may have held it during
+        // the fork.
         if is_forked() {
             return;
         }
@@ -565,7 +539,7 @@ impl Unwatch for Link {
             Some(_) => {}
         }
         drop(inner);
-        // Drop the cell after releasing the mutex, because this drops its waker, which is user code.
+        // Drop the cell without holding the mutex, because its waker is user code.
         drop(cell);
     }
 }
@@ -585,7 +559,6 @@ mod tests {
     use crate::client::served::session::tests::{TIMEOUT, options};
     use crate::wire::{Code, ConnectResponse, Jute, PASSWORD_BYTES, ReplyHeader, put_frame, xid};
 
-    /// Returns a link whose first attempt to connect is due.
     pub(super) fn new_link(clock: Clock) -> Arc<Link> {
         let endpoint = Endpoint::tcp(vec!["localhost:1".into()], false, false);
         Link::new(endpoint, None, options(), clock)

@@ -1,4 +1,4 @@
-//! [`Tls`] without the feature `tls`. Creating it fails with an error that names the feature.
+//! Stand-in for [`Tls`] without the feature `tls`. Its constructor fails with an error that names the feature.
 
 use std::io;
 

@@ -35,18 +35,13 @@ use crate::wire::{
 
 #[derive(Clone, Debug)]
 pub(super) struct SessionOptions {
-    /// The requested timeout.
     pub(super) timeout: Duration,
-    /// Longest wait for the reply to closeSession.
     pub(super) close_timeout: Duration,
-    /// Identities to prove on each connection.
     pub(super) auth: Vec<(String, Secret)>,
-    /// This process, if a server on this machine must end the session when the process ends. Otherwise `None`.
+    /// This process, so that a server on this machine can end the session when the process ends.
     pub(super) process: Option<ProcessIdentity>,
     pub(super) longest_pause: Duration,
-    /// True if the client does not offer our protocol extension.
     pub(super) is_plain: bool,
-    /// The tick of an ensemble. Used only if the server does not speak our extension.
     pub(super) tick: Duration,
     pub(super) servers: usize,
     /// Varies the order of servers and the pauses between attempts, so that clients do not reconnect in step.
@@ -55,9 +50,7 @@ pub(super) struct SessionOptions {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Dial {
-    /// Index of the server.
     pub(crate) server: usize,
-    /// Number of earlier attempts at this server.
     pub(crate) round: usize,
 }
 
@@ -67,34 +60,29 @@ pub(super) enum Output<T> {
     Connect(Dial),
     /// Close the connection, or give up the attempt.
     Disconnect,
-    /// The session is open at the server, for the first time or again.
     Opened(Opened),
     /// The connection is lost. The session may live on at the server.
     Suspended,
     Ended(End),
-    /// A request was answered or has failed.
     Reply(T, Result<Reply<WatchKey, WatchKey>>),
     Event {
         key: WatchKey,
-        /// True if the watch fires only once.
         is_last: bool,
         event: WatchedEvent,
     },
-    /// Events of a persistent watch may have been lost.
+    /// Events of this persistent watch may have been lost.
     Interrupted(WatchKey),
-    /// A watch on a predecessor ended with its connection.
+    /// A watch on a queue predecessor has ended with its connection.
     Unwatched(WatchKey),
 }
 
-/// Terms of a connection, set by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Opened {
     pub(super) id: SessionId,
     pub(super) timeout: Duration,
     /// Time at which the handshake was sent. The server's answer proves that the session was alive after this time.
     pub(super) sent: BootInstant,
-    /// The tick of an ensemble, where only a committed write proves that the session is alive. `None` if the server
-    /// speaks our extension.
+    /// An ensemble's tick. `None` if the server speaks our extension.
     pub(super) tick: Option<Duration>,
 }
 
@@ -112,67 +100,53 @@ pub(super) enum End {
 pub(super) struct ClientSession<T> {
     options: SessionOptions,
     phase: Phase,
-    /// Operations that the connected server knows.
     dialect: Dialect,
-    /// Largest request that we send, in bytes. `usize::MAX` if the server has not stated a limit. We refuse longer
-    /// requests, because the server would close the connection and the caller might retry without end.
+    /// Largest request that we send, in bytes. If we sent a longer request, the server would close the connection, and
+    /// the caller might retry forever.
     max_request_bytes: usize,
     lacks_multi_read: bool,
     chroot: Chroot,
     id: SessionId,
     password: [u8; PASSWORD_BYTES],
-    /// The timeout granted last, initially the requested one.
     timeout: Duration,
     last_zxid: i64,
     last_xid: i32,
-    /// Unanswered requests of this connection, oldest first.
     under_way: VecDeque<UnderWay<T>>,
-    /// MultiReads that are sent as single reads, oldest first.
     reads: VecDeque<Reads<T>>,
-    /// Unanswered proofs of identity. They have a separate queue, because a ZooKeeper server may answer a proof
-    /// before earlier requests.
+    /// Unanswered proofs of identity. They need a separate queue, because a ZooKeeper server may answer a proof before
+    /// earlier requests.
     proofs: VecDeque<Proof<T>>,
-    /// Requests that wait for a connection, oldest first.
     queued: VecDeque<(T, Request)>,
-    /// Approximate size of the pending and queued requests, in bytes.
     held_bytes: usize,
-    /// Znodes to delete on the next connection, see [`Awaited::Undo`].
+    /// Created znodes whose caller received an error. The next connection deletes them.
     undone: Vec<ZnodePath>,
     watches: WatchTable,
     frames: Frames,
     out: Vec<u8>,
-    /// Number of bytes of `out` that have been sent.
     sent: usize,
     /// Time at which we stop waiting for the reply to closeSession. `None` until the caller closes the session.
     close_by: Option<BootInstant>,
-    /// Time at which bytes were last received.
     heard: BootInstant,
-    /// Time of the last received bytes that proved the session alive at the server.
+    /// Time at which bytes last proved that the session is alive at the server.
     alive: BootInstant,
-    /// Time at which bytes were last submitted.
     spoken: BootInstant,
-    /// Time at which the session was last opened or resumed.
     opened: BootInstant,
-    /// Terms of this connection while the server has not yet accepted the known identities again. During this time, the
-    /// session is not reported as reconnected and its lease is not extended.
+    /// Set on a new connection until the server has accepted the session's identities again. Until then, the session is
+    /// not reported as reconnected and its lease is not extended.
     returning: Option<Opened>,
-    /// True from a refused proof of identity until the session is reconnected.
     is_refused: bool,
-    /// Order in which servers are tried.
     order: Vec<usize>,
     dials: usize,
-    /// Number of attempts to connect since the last connection that stayed open for [`SessionOptions::longest_pause`].
     attempts: u32,
-    /// The server's last violation of the protocol, until `take_violation` returns it.
     violation: Option<&'static str>,
     outputs: VecDeque<Output<T>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Waits until this time before the next attempt to connect.
+    /// Time of the next attempt to connect.
     Pausing(BootInstant),
-    /// Gives up the attempt to connect at this time.
+    /// Time at which we give up the attempt to connect.
     Connecting(BootInstant),
     Handshaking {
         sent: BootInstant,
@@ -186,7 +160,6 @@ enum Phase {
 struct UnderWay<T> {
     xid: i32,
     op: Op,
-    /// Size of the request, counted towards [`MAX_HELD_BYTES`].
     bytes: usize,
     what: Awaited<T>,
 }
@@ -194,19 +167,18 @@ struct UnderWay<T> {
 #[derive(Debug)]
 enum Awaited<T> {
     Reply(T, Request),
-    /// First request of an enqueue at a ZooKeeper server, the create. The enqueue's [`Listing`](Self::Listing) follows
-    /// directly in `under_way`.
+    /// The create of an enqueue at a ZooKeeper server. The enqueue's [`Listing`](Self::Listing) is the next element of
+    /// `under_way`.
     Entry(Create),
-    /// Second request of an enqueue, the list of the queue. Contains the result of the create once it has arrived.
+    /// The second request of an enqueue at a ZooKeeper server, the list of the queue. Holds the create's result once
+    /// that has arrived.
     Listing(T, Option<Result<(ZnodePath, Zxid)>>),
-    /// A single read of the first element of `reads`.
     Read,
-    /// Delete of a znode that was created, although its caller received an error.
     Undo(ZnodePath),
     Ignored,
 }
 
-/// A multiRead that is sent as single reads.
+/// A multiRead that is sent as single reads, because the server has no multiRead.
 #[derive(Debug)]
 struct Reads<T> {
     caller: T,
@@ -216,48 +188,40 @@ struct Reads<T> {
 
 #[derive(Debug)]
 enum Proof<T> {
-    /// An identity from [`SessionOptions::auth`].
     Repeated,
     Requested(T, String, Secret),
 }
 
-/// Largest number of unanswered and queued requests per session.
 pub(super) const MAX_UNDER_WAY: usize = 100_000;
 
-/// Largest size of the unanswered and queued requests per session, in bytes.
 pub(super) const MAX_HELD_BYTES: usize = 256 << 20;
 
-/// Largest frame that we accept from the server, in bytes. A reply (children, multiRead) may be much larger than any
-/// request.
+/// Largest frame that we accept from the server, in bytes. It is larger than any request, because a reply may list many
+/// children.
 const LARGEST_REPLY_BYTES: usize = 256 << 20;
 
-/// Bytes that we subtract from the server's limit on requests. After a reconnection, setWatches2 arms a watch again and
-/// needs more bytes than the request that first armed the watch.
+/// Bytes that we subtract from the server's limit on requests. After a reconnection, setWatches2 needs a few more bytes
+/// than the request that armed the watch, and must not exceed the limit either.
 const REARMING_ROOM: usize = 64;
 
-/// Capacity that the output buffer of an idle session keeps, in bytes.
 pub(super) const KEPT_BYTES: usize = 8 << 10;
 
-/// Pings per timeout if nothing else is sent.
 const PINGS: u32 = 3;
 
-/// Half the pause between two attempts in the second round over the servers. The first round has no pauses. Each round
-/// after the second doubles the pause, up to [`SessionOptions::longest_pause`].
+/// Shortest pause before an attempt to connect in the second round over the servers. The first round has no pauses.
+/// Each further round doubles the pause, up to [`SessionOptions::longest_pause`].
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
-/// Bounds on the duration of an attempt to connect, including the handshake. Within these bounds, an attempt takes a
-/// third of the session timeout if there is only one server. With more servers it is shorter, so that the session
-/// survives even if some servers do not answer.
+/// Bounds on the time limit of an attempt to connect. The limit is a third of the session timeout for one server, and
+/// less for more servers, so that the session survives if some servers do not answer.
 const SHORTEST_ATTEMPT: Duration = Duration::from_millis(100);
 const LONGEST_ATTEMPT: Duration = Duration::from_secs(10);
 
-/// Tenths of the timeout after which we give up a session that receives no answer. Its lease ended long before. By this
-/// time, the server has expired the session or will do so within a tick. Only a restarted server may keep the session
-/// longer.
+/// Tenths of the timeout after which we give up a session that receives no answer. By then the lease has ended, and the
+/// server has expired the session or will within a tick, unless the server has restarted.
 const GIVE_UP_TENTHS: u32 = 14;
 
 impl<T> ClientSession<T> {
-    /// Creates a session whose first attempt to connect is due immediately.
     pub(super) fn new(mut options: SessionOptions, now: BootInstant) -> Self {
         Self {
             order: shuffled(options.servers, &mut options.seed),
@@ -296,7 +260,7 @@ impl<T> ClientSession<T> {
         }
     }
 
-    /// Sets the chroot of later requests. Requests that were submitted earlier keep the previous chroot.
+    /// Sets the chroot. Queued requests and pending replies use the new chroot too.
     pub(super) fn set_chroot(&mut self, chroot: &ZnodePath) {
         self.chroot = Chroot::new(chroot);
     }
@@ -317,13 +281,10 @@ impl<T> ClientSession<T> {
         self.id.0 != 0
     }
 
-    /// Returns true if the server's last decision about an identity was a refusal.
     pub(super) fn is_refused(&self) -> bool {
         self.is_refused
     }
 
-    /// Sends closeSession without recording that this client closes the session. The server ends the session, and the
-    /// client later finds the session expired.
     #[cfg(feature = "test-util")]
     pub(super) fn expire_at_server(&mut self) {
         if self.phase == Phase::Connected {
@@ -351,7 +312,6 @@ impl<T> ClientSession<T> {
         }
     }
 
-    /// Moves the unsent bytes into an empty buffer.
     pub(super) fn take_outgoing(&mut self, to: &mut Vec<u8>) {
         debug_assert!(to.is_empty(), "its bytes would be sent later");
         self.out.drain(..self.sent);
@@ -359,12 +319,10 @@ impl<T> ClientSession<T> {
         std::mem::swap(&mut self.out, to);
     }
 
-    /// Puts unsent bytes back into the buffer, ahead of the bytes that were submitted in the meantime.
     pub(super) fn restore_outgoing(&mut self, bytes: &[u8]) {
         self.out.splice(self.sent..self.sent, bytes.iter().copied());
     }
 
-    /// Takes the reason if the connection was closed because the server violated the protocol.
     pub(super) fn take_violation(&mut self) -> Option<&'static str> {
         self.violation.take()
     }
@@ -376,8 +334,6 @@ impl<T> ClientSession<T> {
     fn reply(&mut self, caller: T, reply: Result<Reply<WatchKey, WatchKey>>) {
         self.outputs.push_back(Output::Reply(caller, reply));
     }
-
-    // -- Connections
 
     pub(super) fn connected(&mut self, now: BootInstant) {
         let Phase::Connecting(until) = self.phase else {
@@ -412,14 +368,14 @@ impl<T> ClientSession<T> {
         });
     }
 
-    /// Records that the connection is lost or an attempt has failed.
     pub(super) fn disconnected(&mut self, now: BootInstant) {
         match self.phase {
             Phase::Over(_) | Phase::Pausing(_) => {}
             Phase::Connecting(_) | Phase::Handshaking { .. } => self.pause(now),
             Phase::Connected => {
                 self.outputs.push_back(Output::Suspended);
-                // The session ends in both cases. If the server has not received closeSession, it expires the session.
+                // The caller has closed the session, so do not reconnect. If closeSession was lost, the server expires
+                // the session.
                 if self.close_by.is_some() {
                     return self.end(End::Closed);
                 }
@@ -447,7 +403,6 @@ impl<T> ClientSession<T> {
         self.phase = Phase::Pausing(now.after(pause));
     }
 
-    /// Returns a random pause between half of `pause` and all of it.
     fn jittered(&mut self, pause: Duration) -> Duration {
         let seed = draw(&mut self.options.seed);
         pause / 2 + pause.mul_f64((seed >> 11) as f64 / (1_u64 << 53) as f64) / 2
@@ -526,8 +481,6 @@ impl<T> ClientSession<T> {
         }
     }
 
-    // -- Time
-
     pub(super) fn next_timeout(&self) -> Option<BootInstant> {
         let due = match self.phase {
             Phase::Pausing(until) | Phase::Connecting(until) | Phase::Handshaking { until, .. } => {
@@ -578,7 +531,6 @@ impl<T> ClientSession<T> {
         }
     }
 
-    /// Gives up a session that was never opened.
     pub(super) fn abandon(&mut self) {
         if !self.is_opened() {
             self.give_up();
@@ -591,8 +543,6 @@ impl<T> ClientSession<T> {
         }
     }
 
-    /// Closes the connection without waiting for the reply to closeSession. The server ends the session at the latest
-    /// after its timeout.
     fn give_up_closing(&mut self) {
         if !matches!(self.phase, Phase::Pausing(_)) {
             self.outputs.push_back(Output::Disconnect);
@@ -600,12 +550,11 @@ impl<T> ClientSession<T> {
         self.end_with(End::Closed, |_| Error::ConnectionLoss);
     }
 
-    /// Returns the time at which we give up the session. `None` if the session was never opened.
     fn given_up_at(&self) -> Option<BootInstant> {
         (self.id.0 != 0).then(|| self.alive.after(self.timeout * GIVE_UP_TENTHS / 10))
     }
 
-    /// The server answers pings, so the connection is dead after two thirds of the timeout without bytes.
+    /// The server answers pings, so a connection without bytes for two thirds of the timeout is dead.
     fn silent_at(&self) -> BootInstant {
         self.heard.after(self.timeout * 2 / 3)
     }
@@ -628,7 +577,6 @@ fn shuffled(servers: usize, seed: &mut u64) -> Vec<usize> {
     order
 }
 
-/// xorshift64, which is enough to make clients differ.
 fn draw(seed: &mut u64) -> u64 {
     let mut next = *seed | 1;
     next ^= next << 13;

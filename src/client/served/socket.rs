@@ -1,5 +1,5 @@
-//! The addresses of a store's servers ([`Endpoint`]), how to connect to them ([`Dialer`]), and non-blocking connections
-//! that any thread may use ([`Socket`], [`RegisteredSocket`]).
+//! Addresses of servers ([`Endpoint`]), the ways to connect to them ([`Dialer`]), and non-blocking connections that any
+//! thread may use ([`Socket`], [`RegisteredSocket`]).
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -24,23 +24,17 @@ use crate::runtime::platform::random;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
-    /// The servers as shown in messages, each as `host:port` or as the path of a socket.
     pub(crate) names: Vec<String>,
     pub(crate) dialer: Arc<dyn Dialer>,
-    /// True if the URL requires TLS.
     pub(crate) requires_tls: bool,
     /// True if the servers do not know our protocol extension.
     pub(crate) is_plain: bool,
-    /// True if a server must end a session when the client's process ends.
     pub(crate) ends_with_process: bool,
-    /// True if connections may cross a network.
     pub(crate) is_network: bool,
-    /// Longest pause between two attempts to connect.
     pub(crate) longest_pause: Duration,
 }
 
 impl Endpoint {
-    /// Creates an endpoint of servers over TCP. Each host has the form `host:port`.
     pub(crate) fn tcp(hosts: Vec<String>, requires_tls: bool, is_zookeeper: bool) -> Self {
         let is_loopback = |host: &String| {
             let address = host.parse::<SocketAddr>();
@@ -55,11 +49,11 @@ impl Endpoint {
             }),
             requires_tls,
             is_plain: is_zookeeper,
-            // A closed TCP connection does not prove that the client's process died, and the kernel does not tell the
-            // server which process is at the other end.
+            // Over TCP, the server cannot know which process is at the other end, and a closed connection does not
+            // prove that this process has died.
             ends_with_process: false,
             is_network: true,
-            // This is long enough to keep a network's clients from reconnecting simultaneously to a restarted server.
+            // A long pause spreads the reconnections to a restarted server.
             longest_pause: Duration::from_secs(1),
         }
     }
@@ -73,9 +67,8 @@ impl Endpoint {
             is_plain: false,
             ends_with_process,
             is_network: false,
-            // This is short, because an attempt costs only two system calls. A server that is killed repeatedly listens
-            // only briefly each time. With longer pauses, a client could miss the server each time and give up its
-            // session.
+            // An attempt costs only two system calls, so the pause can be short. With longer pauses, a client could
+            // miss a server that is repeatedly killed and listens only briefly each time.
             longest_pause: Duration::from_millis(100),
         }
     }
@@ -87,23 +80,20 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Connects to the servers of an endpoint.
 pub(crate) trait Dialer: fmt::Debug + Send + Sync {
-    /// Connects to a server. The future must run on a runtime with IO.
+    /// The future must run on a runtime with IO.
     fn connect(&self, to: Dial) -> BoxFuture<io::Result<Arc<dyn Socket>>>;
 
-    /// Returns true if this error of [`connect`](Self::connect) shows that no program of this machine listens at the
-    /// server's address, so that the user only has to start a server without TLS.
+    /// Returns true if this error of [`connect`](Self::connect) means that no program listens at an address of this
+    /// machine. The message then advises the user to start a server.
     fn is_absent(&self, _error: ErrorKind) -> bool {
         false
     }
 
-    /// Returns the seed that varies the order and the pauses of a session's connection attempts.
     fn seed(&self) -> u64 {
         u64::from_ne_bytes(random())
     }
 
-    /// Returns true in a simulation, where everything runs on the user's runtime.
     fn is_simulated(&self) -> bool {
         false
     }
@@ -112,7 +102,7 @@ pub(crate) trait Dialer: fmt::Debug + Send + Sync {
 #[derive(Debug)]
 struct TcpDialer {
     hosts: Vec<String>,
-    /// True if all servers are on this machine and without TLS.
+    /// True if the user can start the servers, because they are Lockkeeper servers on this machine without TLS.
     is_startable: bool,
 }
 
@@ -130,7 +120,7 @@ impl Dialer for TcpDialer {
             }
             let socket = tokio::net::TcpStream::connect(&addresses[..]).await?;
             let socket = socket.into_std()?;
-            // Without this, the second of two small requests would wait until the server has acknowledged the first.
+            // Without `TCP_NODELAY`, a small request would wait until the server has acknowledged the previous one.
             socket.set_nodelay(true)?;
             Ok(Arc::new(socket) as Arc<dyn Socket>)
         })
@@ -160,13 +150,11 @@ impl Dialer for UnixDialer {
     }
 }
 
-/// A non-blocking connection.
 pub(crate) trait Socket: fmt::Debug + Send + Sync {
     fn read(&self, buffer: &mut [u8]) -> io::Result<usize>;
 
     fn write(&self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Ends the connection in both directions.
     fn shutdown(&self) -> io::Result<()>;
 
     /// Blocks until the socket accepts more bytes. Returns false on timeout.
@@ -179,13 +167,12 @@ pub(crate) trait Socket: fmt::Debug + Send + Sync {
     fn register(&self) -> io::Result<Box<dyn RegisteredSocket>>;
 }
 
-/// Registers a socket with a runtime. `None` if the runtime is shut down or has no IO.
 pub(super) fn registered(
     socket: &dyn Socket,
     runtime: &Handle,
 ) -> Option<Box<dyn RegisteredSocket>> {
     let _entered = runtime.enter();
-    // tokio panics in a runtime without IO, and offers no way to check.
+    // tokio panics in a runtime without IO, and offers no way to check for IO first.
     let registered = catch_unwind(AssertUnwindSafe(|| socket.register()));
     registered.ok()?.ok()
 }
@@ -210,11 +197,10 @@ pub(crate) trait RegisteredSocket: Send + Sync {
     /// Resolves when the socket may be ready for an operation of this interest.
     fn poll_ready(&self, interest: Interest, context: &mut Context<'_>) -> Poll<()>;
 
-    /// Runs `io` on the socket. If it returns `WouldBlock`, the next [`poll_ready`](Self::poll_ready) waits again.
+    /// Runs `io` on the socket. If `io` returns `WouldBlock`, the next [`poll_ready`](Self::poll_ready) waits again.
     fn try_io(&self, interest: Interest, io: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()>;
 }
 
-/// Implements [`Socket`] for a type of the standard library and [`RegisteredSocket`] for tokio's.
 macro_rules! system_socket {
     ($socket:ty, $registered:ty) => {
         impl Socket for $socket {
@@ -241,7 +227,7 @@ macro_rules! system_socket {
 
         impl RegisteredSocket for $registered {
             fn poll_ready(&self, interest: Interest, context: &mut Context<'_>) -> Poll<()> {
-                // Ignore an error of the runtime here, because the next use of the socket returns it.
+                // Ignore an error here, because the next use of the socket returns it too.
                 let is_readable =
                     interest.is_readable() && self.poll_read_ready(context).is_ready();
                 let is_writable =

@@ -25,7 +25,7 @@ impl Stream {
         self.tls.is_none()
     }
 
-    /// Returns the socket of a connection without TLS. Any thread may write to it.
+    /// Returns the socket if the connection does not use TLS. Any thread may write to this socket.
     pub(super) fn plain_socket(&self) -> Option<Arc<dyn Socket>> {
         self.is_plain().then(|| self.socket.clone())
     }
@@ -34,7 +34,6 @@ impl Stream {
         self.tls.as_ref().is_some_and(TlsStream::is_handshaking)
     }
 
-    /// Reads into `buffer`. Returns 0 at the end of the connection.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match &mut self.tls {
             None => self.socket.read(buffer),

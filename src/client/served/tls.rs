@@ -14,12 +14,10 @@ use crate::tls::{ClientTls, TlsError, client_config, host_name, server_name};
 #[derive(Clone)]
 pub(super) struct Tls {
     config: Arc<ClientConfig>,
-    /// Names that the servers' certificates must have.
     names: Vec<ServerName<'static>>,
 }
 
 impl Tls {
-    /// Creates the TLS settings for these hosts, each in the form `host:port`.
     pub(super) fn new(tls: &ClientTls, hosts: &[String], _url: &str) -> Result<Self> {
         let name = |host: &String| {
             let name = tls.server_name.as_deref();
@@ -101,7 +99,6 @@ impl TlsStream {
     }
 }
 
-/// Returns a TLS error if `error` means that one side refused the other side's certificate.
 pub(super) fn refused(host: &str, error: &io::Error) -> Option<TlsError> {
     let tls = error.get_ref().and_then(|error| error.downcast_ref());
     match tls {

@@ -1,11 +1,11 @@
 //! [`WatchTable`]: a client's view of its session's watches.
 //!
-//! A server keeps one watch per path and kind of interest, no matter how many requests armed it, and drops its watches
-//! when the connection ends. Therefore the client counts its watchers, removes the server's watch after the last
-//! watcher is dropped, and arms all watches again on the next connection (rule 19).
+//! A server keeps one watch per path and kind, no matter how many requests armed it, and drops its watches when the
+//! connection ends. Therefore the client counts its watchers, removes the server's watch after the last watcher is
+//! dropped, and arms all watches again on the next connection.
 //!
-//! A watch on a queue predecessor belongs to one watcher, ends with the connection and is not armed again. The
-//! predecessor may have left while there was no connection, so the waiter must ask again.
+//! A watch on a queue predecessor belongs to one watcher and is not armed again. The predecessor may have left while
+//! there was no connection, so the waiter must ask again.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -15,20 +15,15 @@ use foldhash::HashMap;
 use crate::model::path::ZnodePath;
 use crate::model::watch::{EventKind, WatchMode};
 
-/// Key of a watcher. Never reused within a session.
 pub(super) type WatchKey = u64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Interest {
-    /// Change or deletion of an existing znode.
     Data,
-    /// Creation of a missing znode. The server treats it like a [`Data`](Self::Data) watch.
+    /// Creation of a missing znode. At the server, this is a [`Data`](Self::Data) watch.
     Existence,
-    /// Change of the list of children, or deletion.
     Children,
-    /// All changes of a znode and its list of children, until the watch is removed.
     Persistent,
-    /// All changes of a znode and its descendants, until the watch is removed.
     Recursive,
 }
 
@@ -64,7 +59,7 @@ impl Interest {
     }
 }
 
-/// Kind of a watch at the server. The values are the numbers of the kinds in removeWatches.
+/// Kind of a watch at the server, with the kind's number in removeWatches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum ServerWatch {
     Children = 1,
@@ -77,30 +72,27 @@ pub(super) enum ServerWatch {
 pub(super) struct WatchTable {
     last_key: WatchKey,
     watchers: HashMap<WatchKey, (Interest, ZnodePath)>,
-    /// Watchers of each path, oldest first. Ordered by path, so that all runs arm watches again in the same order.
+    /// Watchers of each path, oldest first. The map is sorted, so that all simulated runs arm watches in the same
+    /// order.
     by_path: BTreeMap<ZnodePath, PathWatches>,
-    /// Number of recursive watchers. If there are none, an event concerns only the watchers of that path.
+    /// Number of recursive watchers. If it is 0, an event need not search the ancestors of its path.
     recursive: usize,
-    /// Watchers of predecessors and the predecessors' paths, by the server's number of the watch.
     predecessors: HashMap<i64, (WatchKey, ZnodePath)>,
-    /// The server's number of each watch in `predecessors`.
     numbers: HashMap<WatchKey, i64>,
 }
 
-/// A server watch that is no longer needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Idle {
     Path(ServerWatch, ZnodePath),
-    /// A watch on a predecessor, by the server's number.
     Predecessor(i64),
 }
 
 #[derive(Debug, Default)]
 struct PathWatches {
     watchers: Vec<(WatchKey, Interest)>,
-    /// Watches that pending requests arm on this path. If we sent a removal now, it would remove these watches too.
+    /// Watches that pending requests arm. A removal that is sent now would remove these watches too.
     arming: Vec<ServerWatch>,
-    /// Removals that wait until those requests are answered.
+    /// Removals that are deferred until the requests that arm these watches are answered.
     put_off: Vec<ServerWatch>,
 }
 
@@ -109,7 +101,6 @@ impl PathWatches {
         self.watchers.is_empty() && self.arming.is_empty()
     }
 
-    /// Returns true if neither a watcher nor a pending request needs this server watch.
     fn is_done_with(&self, watch: ServerWatch) -> bool {
         !self.arming.contains(&watch)
             && !self
@@ -129,14 +120,13 @@ pub(super) struct Rearming {
 }
 
 impl WatchTable {
-    /// Records that a request to arm a watch was sent. Must be called for each such request.
     pub(super) fn arming(&mut self, watch: ServerWatch, path: &ZnodePath) {
         let watches = self.by_path.entry(path.clone()).or_default();
         watches.arming.push(watch);
     }
 
-    /// Records that a request to arm a watch was answered. Returns true if the caller must remove the server's watch,
-    /// because a removal was deferred and there is still no watcher.
+    /// Records the answer to a request that arms a watch. Returns true if the caller must now send the deferred removal
+    /// of the watch.
     pub(super) fn answered(&mut self, watch: ServerWatch, path: &ZnodePath) -> bool {
         let Entry::Occupied(mut entry) = self.by_path.entry(path.clone()) else {
             return false;
@@ -171,7 +161,6 @@ impl WatchTable {
         self.last_key
     }
 
-    /// Adds a watcher of a predecessor. `number` is the server's number of the watch.
     pub(super) fn add_predecessor(&mut self, number: i64, path: &ZnodePath) -> WatchKey {
         let key = self.next_key();
         self.predecessors.insert(number, (key, path.clone()));
@@ -179,14 +168,12 @@ impl WatchTable {
         key
     }
 
-    /// Removes and returns the watcher of a predecessor that has left. `None` if the watcher has already been dropped.
     pub(super) fn departed(&mut self, number: i64) -> Option<(WatchKey, ZnodePath)> {
         let (key, path) = self.predecessors.remove(&number)?;
         self.numbers.remove(&key);
         Some((key, path))
     }
 
-    /// Removes all watchers of predecessors, and returns them oldest first.
     pub(super) fn lose_predecessors(&mut self) -> Vec<WatchKey> {
         self.predecessors.clear();
         let mut keys: Vec<_> = self.numbers.drain().map(|(key, _)| key).collect();
@@ -194,7 +181,6 @@ impl WatchTable {
         keys
     }
 
-    /// Removes a watcher. Returns the server's watch if no other watcher needs it.
     pub(super) fn remove(&mut self, key: WatchKey) -> Option<Idle> {
         if let Some(number) = self.numbers.remove(&key) {
             self.predecessors.remove(&number);
@@ -257,7 +243,7 @@ impl WatchTable {
         }
     }
 
-    /// Returns the watches to arm on a new connection. Forgets all pending requests, because a new connection has none.
+    /// Returns the watches to arm on a new connection. Forgets the requests of the old connection.
     pub(super) fn rearming(&mut self) -> Rearming {
         let mut lists = Rearming::default();
         self.by_path.retain(|path, watches| {
@@ -280,7 +266,6 @@ impl WatchTable {
         lists
     }
 
-    /// Returns the persistent watchers, oldest first.
     pub(super) fn persistent(&self) -> Vec<WatchKey> {
         let watchers = self.watchers.iter();
         let persistent = watchers.filter(|(_, (interest, _))| !interest.is_one_shot());

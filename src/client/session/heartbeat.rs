@@ -17,7 +17,7 @@ use crate::runtime::clock::BootInstant;
 use crate::runtime::future::select;
 use crate::runtime::process::is_forked;
 
-/// Keeps a session's lease fresh until it is dropped. See [`Session::heartbeat`].
+/// Guard that keeps a session's lease fresh until it is dropped. Returned by [`Session::heartbeat`].
 #[must_use = "dropping it ends the use"]
 pub struct Heartbeat(Option<Weak<Inner>>);
 
@@ -29,9 +29,8 @@ pub(super) struct Heart {
 
 #[derive(Default)]
 struct HeartbeatState {
-    /// Number of locks and waits that use the session. This field and `used` change only at an ensemble.
+    /// Number of locks and waits that use the session. Counted only at an ensemble.
     uses: usize,
-    /// Time at which the last use ended.
     used: Option<BootInstant>,
     /// The last heartbeat. `None` if the next heartbeat is due immediately.
     last: Option<Beat>,
@@ -40,7 +39,6 @@ struct HeartbeatState {
 }
 
 impl Heart {
-    /// Counts the opening of the session as the first heartbeat.
     pub(super) fn start(&self, status: &SessionStatus) {
         *self.state.lock() = HeartbeatState {
             last: Some(Beat {
@@ -56,12 +54,10 @@ impl Heart {
 impl Session {
     /// Keeps the session's lease fresh until the returned guard is dropped, and for ten timeouts after that.
     ///
-    /// A session with a timeout sends a request every third of the timeout, from the clock's thread. Usually this
-    /// request is a read. At an ensemble, a read does not prove that the session is alive. While a session at an
-    /// ensemble is in use, the request is therefore a multi that only checks the root, and the ensemble commits it like
-    /// any other transaction (`PrepRequestProcessor` at `multi`).
+    /// A session with a timeout sends a heartbeat every third of the timeout, from the clock's thread. Usually the
+    /// heartbeat is a read. At an ensemble, a read does not prove that the session is alive, so a session in use sends
+    /// a multi that only checks the root. The ensemble commits this multi like any other transaction.
     pub fn heartbeat(&self) -> Heartbeat {
-        // At any other store, a session in use sends the same heartbeats as an idle session.
         if !self.0.status.has_timeout() || !self.0.status.quorum_only() {
             return Heartbeat(None);
         }
@@ -78,7 +74,8 @@ impl Session {
 impl Drop for Heartbeat {
     fn drop(&mut self) {
         let session = self.0.as_ref().and_then(Weak::upgrade);
-        // After a fork, a thread that does not exist in the child may hold the state's lock.
+        // In a forked child, the mutex may be locked forever, because a thread of the parent may have held it during
+        // the fork.
         if let Some(session) = session.filter(|_| !is_forked()) {
             session.end_use();
         }
@@ -97,7 +94,7 @@ impl Inner {
         let mut heart = self.heart.state.lock();
         let was_in_use = self.is_in_use(&heart, now);
         heart.uses += 1;
-        // When a session becomes in use, send a write immediately, because its reads while it was idle proved nothing.
+        // An idle session sends only reads, which prove nothing at an ensemble, so send a write when the use starts.
         if !was_in_use {
             heart.last = None;
             drop(heart);
@@ -120,8 +117,7 @@ impl Inner {
     fn next_beat(&self) -> Option<BootInstant> {
         let mut heart = self.heart.state.lock();
         let connection = self.status.connection();
-        // Make the heartbeat due immediately on a new connection, because the lease may have run low since the last
-        // proof.
+        // Send a heartbeat immediately on a new connection, because the lease may have nearly ended.
         if heart.connection != connection {
             (heart.connection, heart.last) = (connection, None);
         }
@@ -168,8 +164,7 @@ impl Inner {
 
     fn beat_answered(&self, sent: BootInstant) {
         let mut heart = self.heart.state.lock();
-        // Ignore the answer to an older heartbeat, because it only proves that the session was alive at an earlier
-        // time.
+        // The answer to an older heartbeat proves only that the session was alive earlier, so ignore it.
         if let Some(last) = &mut heart.last
             && last.sent == sent
         {

@@ -12,13 +12,13 @@ impl ProofPolicy for SessionStatus {
     }
 }
 
-/// Returns true if the reply is an answer of the store itself. Even an error then shows that the session was alive.
+/// Returns true if the store itself has answered. Even an error from the store shows that the session was alive.
 pub(super) fn proves(reply: &Result<Reply>) -> bool {
     reply.as_ref().map_or_else(Error::is_answer, |_| true)
 }
 
-/// Returns true if the answer to a write shows that the ensemble has committed it. A follower may itself refuse a
-/// request that lacks permission (ZooKeeper's `enableEagerACLCheck`), or a request that the follower does not know.
+/// Returns true if the answer to a write shows that the ensemble has committed the write. A follower can refuse a
+/// request without the leader, for a missing permission (ZooKeeper's `enableEagerACLCheck`) or an unknown operation.
 /// Such a refusal proves nothing.
 pub(super) fn is_commit(reply: &Result<Reply>) -> bool {
     use Error::{InvalidAcl, NoAuth, Unimplemented};

@@ -24,8 +24,8 @@ use crate::model::watch::{DeleteReason, PersistentWatcher, WatchMode, Watcher};
 use crate::runtime::process::is_forked;
 
 impl Session {
-    /// Creates a znode with the session's access control list. Returns its path, including the sequence number, and its
-    /// state.
+    /// Creates a znode with the session's access control list. Returns the znode's path, including the sequence number,
+    /// and its Stat.
     ///
     /// # Errors
     /// [`Error::NoNode`] if the parent does not exist, [`Error::NodeExists`], [`Error::NoChildrenForEphemerals`],
@@ -48,13 +48,13 @@ impl Session {
         })
     }
 
-    /// Creates a znode and its missing ancestors. If `mode` is a container, the ancestors are created as containers
-    /// too, otherwise as persistent znodes. Existing znodes are left as they are.
+    /// Creates a znode and its missing ancestors. If `mode` is a container, the ancestors become containers too,
+    /// otherwise persistent znodes.
     ///
     /// # Errors
     /// As [`create`](Self::create), except `NoNode` and `NodeExists`.
     pub async fn create_all(&self, path: &ZnodePath, mode: CreateMode) -> Result<()> {
-        // As in Curator. If the ancestors are containers too, the server deletes the whole path once it is unused.
+        // Like Curator, create containers as ancestors too. The server then deletes the whole path once it is unused.
         let above = match mode {
             CreateMode::Container => CreateMode::Container,
             _ => CreateMode::Persistent,
@@ -63,8 +63,8 @@ impl Session {
         while let Some((path, mode)) = missing.pop() {
             match self.create(&path, Bytes::new(), mode).await {
                 Ok(_) | Err(Error::NodeExists { .. }) => {}
-                // Create the parents only after the create has failed, because usually all parents exist and one
-                // request is enough. We loop, because other clients may create or delete parents concurrently.
+                // Create the parents only after a failure, because usually all parents exist and one request is enough.
+                // Loop, because other clients may create or delete parents concurrently.
                 Err(Error::NoNode { .. }) => {
                     let parent = path.parent().filter(|parent| !parent.is_root());
                     let Some(parent) = parent else {
@@ -91,9 +91,9 @@ impl Session {
         self.call(Request::Delete { path, version }, done)
     }
 
-    /// Deletes a queue entry that never held the lock, or whose lock the client already considers lost. Unlike a plain
-    /// delete, this does not look like a release of the lock to the waiters behind the entry
-    /// ([`DeleteReason`](crate::DeleteReason)).
+    /// Deletes a queue entry that never held the lock, or whose lock the client already considers lost. The waiters
+    /// behind the entry receive [`DeleteReason::Unknown`](crate::DeleteReason::Unknown), so they do not mistake the
+    /// delete for a release.
     ///
     /// # Errors
     /// As [`delete`](Self::delete).
@@ -141,8 +141,8 @@ impl Session {
         )
     }
 
-    /// Like [`get_data`](Self::get_data), with a watch that fires when the znode is changed or deleted. Sets no watch
-    /// on a missing znode.
+    /// Like [`get_data`](Self::get_data), with a watch that fires when the znode is changed or deleted. A missing znode
+    /// gets no watch.
     pub fn watch_data(&self, path: &ZnodePath) -> Call<(Bytes, Stat, Watcher)> {
         let path = path.clone();
         self.call(
@@ -179,7 +179,7 @@ impl Session {
         })
     }
 
-    /// Returns the names of a znode's children, in no particular order, and its own state.
+    /// Returns the names of a znode's children, in no particular order, and the znode's Stat.
     ///
     /// # Errors
     /// [`Error::NoNode`].
@@ -195,7 +195,7 @@ impl Session {
     }
 
     /// Like [`get_children`](Self::get_children), with a watch that fires when the list changes or the znode is
-    /// deleted. Sets no watch on a missing znode.
+    /// deleted. A missing znode gets no watch.
     pub fn watch_children(&self, path: &ZnodePath) -> Call<(Vec<String>, Stat, Watcher)> {
         let path = path.clone();
         self.call(
@@ -211,8 +211,8 @@ impl Session {
         )
     }
 
-    /// Succeeds if the znode exists and has this version (`None`: any). The store executes the check as a transaction
-    /// in its log, not as a read.
+    /// Succeeds if the znode exists and has this version (`None`: any). The store executes the check as a transaction,
+    /// not as a read.
     ///
     /// # Errors
     /// [`Error::MultiFailed`] with [`Error::NoNode`] or [`Error::BadVersion`].
@@ -237,8 +237,7 @@ impl Session {
         })
     }
 
-    /// Reads several znodes in the same state of the store, at one zxid. An operation that fails does not affect the
-    /// others.
+    /// Reads several znodes in the same state of the store. An operation that fails does not affect the others.
     pub fn multi_read(&self, ops: impl Into<Vec<ReadOp>>) -> Call<Vec<ReadReply>> {
         self.call(Request::MultiRead(ops.into()), |reply| match reply {
             Reply::MultiRead(replies) => Ok(replies),
@@ -246,8 +245,8 @@ impl Session {
         })
     }
 
-    /// Waits until this session's server has applied all transactions that were committed before this call. A read
-    /// after this barrier is still not always linearizable (rule 26).
+    /// Waits until this session's server has applied all transactions that were committed before this call. A later
+    /// read is still not always linearizable.
     pub fn sync(&self, path: &ZnodePath) -> Call<()> {
         let path = path.clone();
         self.call(Request::Sync { path }, done)
@@ -287,8 +286,8 @@ impl Session {
         })
     }
 
-    /// Returns a znode's access control list and its state. If the session has no right to set the list, the returned
-    /// list shows `user:x` instead of each digest.
+    /// Returns a znode's access control list and its Stat. A session that may not set the list sees `user:x` instead of
+    /// each digest.
     ///
     /// # Errors
     /// [`Error::NoNode`]. [`Error::NoAuth`] if the session may neither read the znode nor set the list.
@@ -333,9 +332,9 @@ impl Session {
         })
     }
 
-    /// Proves another identity of this session. Later requests of the session also have the rights of that identity.
-    /// For the scheme `digest`, the secret is `user:password`. A session that the client opens later proves only the
-    /// identities of [`ConnectOptions::auth`](crate::ConnectOptions::auth).
+    /// Proves another identity of this session, whose rights later requests also have. For the scheme `digest`, the
+    /// secret is `user:password`. If the client later opens a new session, that session proves only the identities of
+    /// [`ConnectOptions::auth`](crate::ConnectOptions::auth).
     ///
     /// # Errors
     /// [`Error::AuthFailed`] for a wrong proof or an unknown scheme. This error also ends the session.
@@ -356,15 +355,15 @@ impl Session {
         })
     }
 
-    /// Joins a queue without building a request or a path. Works only if the store is in this process. The effect is
-    /// the same as [`enqueue`](Self::enqueue), or as a multi of the entry's conditions and its create.
+    /// Joins a queue of a store in this process, without a request. The effect is the same as after
+    /// [`enqueue`](Self::enqueue), or after a multi of the entry's conditions and its create.
     ///
     /// Returns `None` without side effects if only a request can join the queue or report the error. The caller must
-    /// then send the request. This happens if the store is not in this process, the session has a timeout, the queue is
-    /// missing in a store with a log, a condition does not hold, or the store refuses the entry.
+    /// then send the request. This happens, for example, if the store is in another process, if the session has a
+    /// timeout, or if a condition does not hold.
     ///
-    /// The caller must eventually [`leave`](Self::leave) the queue. A caller that receives a watch and does not await
-    /// the watch must also [cancel](Self::cancel_watch) the watch.
+    /// The caller must eventually [`leave`](Self::leave) the queue. A caller that receives a watch must await the watch
+    /// or [cancel](Self::cancel_watch) it.
     #[inline]
     pub fn enter(&self, entry: NewEntry<'_>) -> Option<Enqueued> {
         let queues = self.local()?;
@@ -374,24 +373,24 @@ impl Session {
         }
     }
 
-    /// Deletes an entry created by [`enter`](Self::enter), and passes `reason` to the entry behind it. Returns false if
-    /// only a request can delete the entry. The caller must then send [`delete`](Self::delete) or
-    /// [`withdraw`](Self::withdraw).
+    /// Deletes an entry created by [`enter`](Self::enter), and passes `reason` to the entry behind it. If this returns
+    /// false, the caller must send [`delete`](Self::delete) or [`withdraw`](Self::withdraw) instead.
     #[inline]
     pub fn leave(&self, entry: EntryKey, reason: DeleteReason) -> bool {
         self.local()
             .is_some_and(|queues| queues.leave(entry, reason))
     }
 
-    /// Removes the watch of a waiting entry. Call this before the entry leaves the queue or waits by other means.
+    /// Removes the watch of a waiting entry. Call this if you no longer await the watch, before the entry leaves the
+    /// queue.
     pub fn cancel_watch(&self, turn: &PredecessorWatch) {
         if let Some(queues) = self.local() {
             queues.cancel_watch(turn);
         }
     }
 
-    /// Returns true if an entry created by [`enter`](Self::enter) still exists. If this returns false,
-    /// [`exists`](Self::exists) shows whether the entry was deleted or the session has ended.
+    /// Returns true if an entry created by [`enter`](Self::enter) still exists. If this returns false, only
+    /// [`exists`](Self::exists) shows whether the entry exists.
     #[inline]
     pub fn has_entry(&self, entry: EntryKey) -> bool {
         self.local().is_some_and(|queues| queues.has_entry(entry))
@@ -457,8 +456,8 @@ pub struct Call<T> {
 }
 
 impl<T> Call<T> {
-    /// Returns the reply if it has arrived, otherwise gives the call back. The reply has always arrived if the store is
-    /// in this process.
+    /// Returns the reply if it has arrived, otherwise returns the call. From a store in this process, the reply has
+    /// always arrived.
     #[expect(clippy::result_large_err, reason = "as with `Response::now_or_never`")]
     #[inline]
     pub fn now_or_never(self) -> Result<Result<T>, Self> {
@@ -476,8 +475,8 @@ impl<T> Future for Call<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // If the store is in this process, every reply is ready immediately. Without this budget, a task that sends
-        // requests in a loop would never yield to other tasks.
+        // A store in this process answers immediately. Without this budget, a task that sends requests in a loop would
+        // never yield to other tasks.
         let budget = ready!(coop::poll_proceed(context));
         let reply = ready!(Pin::new(&mut self.response).poll(context));
         budget.made_progress();

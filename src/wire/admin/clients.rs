@@ -6,20 +6,18 @@ use crate::model::types::{SessionId, Zxid};
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub(crate) struct Latency {
     pub(crate) min_ms: u64,
-    /// Mean in milliseconds, shown with at most four decimals.
     pub(crate) mean_ms: f64,
     pub(crate) max_ms: u64,
 }
 
 impl Latency {
-    /// Formats the mean like ZooKeeper, with one to four decimals.
     pub(super) fn mean(self) -> String {
         mean_of(self.mean_ms)
     }
 }
 
-/// Formats any mean like ZooKeeper. For values below a thousandth, ZooKeeper writes for example 1.0E-4, and we write
-/// 0.0001.
+/// Formats a mean with one to four decimals, like ZooKeeper. Below 0.001, ZooKeeper writes for example 1.0E-4, and we
+/// write 0.0001.
 pub(super) fn mean_of(value: f64) -> String {
     format!("{:?}", (value * 10_000.0).round() / 10_000.0)
 }
@@ -37,36 +35,25 @@ impl Mode {
     }
 }
 
-/// Figures of srvr and stat.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures<'a> {
-    /// For example `3.9.3-GIT, built on DATE`. Clients read the version number at the start.
     pub(crate) version: &'a str,
     pub(crate) latency: Latency,
-    /// Number of packets received since the start.
     pub(crate) received: u64,
-    /// Number of packets sent since the start.
     pub(crate) sent: u64,
-    /// Number of open connections, including the connection that sent the word.
     pub(crate) connections: usize,
-    /// Number of requests without a response.
     pub(crate) outstanding: u64,
     pub(crate) zxid: Zxid,
     pub(crate) mode: Mode,
     pub(crate) znodes: usize,
 }
 
-/// A connection, as shown by stat and cons.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     pub(crate) address: String,
-    /// True if the server currently reads from the connection.
     pub(crate) is_read: bool,
-    /// Number of requests without a response.
     pub(crate) queued: u64,
-    /// Number of packets from the client.
     pub(crate) received: u64,
-    /// Number of packets to the client.
     pub(crate) sent: u64,
     /// `None` before the handshake, and for the connection that sent the four-letter word.
     pub(crate) session: Option<Attached>,
@@ -82,11 +69,9 @@ pub(crate) struct Attached {
     pub(crate) timeout_ms: u64,
     /// `None` before the first numbered request.
     pub(crate) last_xid: Option<i32>,
-    /// Zxid of the last response.
     pub(crate) last_zxid: Zxid,
     /// Time of the last response, in milliseconds of the server's clock.
     pub(crate) last_answer_ms: u64,
-    /// Latency of the last response, in milliseconds.
     pub(crate) last_latency_ms: u64,
     pub(crate) latency: Latency,
 }
@@ -98,7 +83,6 @@ pub(crate) fn srvr(figures: &Figures<'_>) -> String {
     text
 }
 
-/// Returns the figures, and a short line for each connection.
 pub(crate) fn stat<'a>(
     figures: &Figures<'_>,
     connections: impl IntoIterator<Item = &'a Connection>,
@@ -129,7 +113,7 @@ pub(crate) fn cons<'a>(connections: impl IntoIterator<Item = &'a Connection>) ->
 }
 
 fn put_version(figures: &Figures<'_>, text: &mut String) {
-    // Spelled like this because monitoring scripts look for ZooKeeper's exact text.
+    // Monitoring scripts look for ZooKeeper's exact spelling.
     line!(*text, "Zookeeper version: {}", figures.version);
 }
 
@@ -169,7 +153,7 @@ fn put_attached(attached: &Attached, text: &mut String) {
             attached.id, attached.last_op, attached.established_ms, attached.timeout_ms
         ),
     );
-    // As in ZooKeeper, a reserved xid, such as the xid of a ping, is never shown.
+    // Like ZooKeeper, do not show a reserved xid, such as the xid of a ping.
     if let Some(xid) = attached.last_xid.filter(|xid| *xid >= 0) {
         put(text, format_args!(",lcxid={xid:#x}"));
     }

@@ -28,7 +28,7 @@ pub(super) fn date(ms: i64) -> String {
 }
 
 /// Returns year, month (from 0) and day (from 1) of a day since the epoch. We count years from March, so that a leap
-/// day is the last day of its year. We count in eras of 400 years, because all eras have the same number of days.
+/// day is the last day of its year. An era of 400 years always has the same number of days.
 fn civil(days: i64) -> (i64, usize, i64) {
     const ERA_DAYS: i64 = 146_097;
     // Convert to days since the first of March of the year 0.

@@ -22,7 +22,6 @@ pub(crate) struct Monitor<'a> {
     pub(crate) received: u64,
     pub(crate) watches: u64,
     pub(crate) latency: Latency,
-    /// Total size of all paths and data, in bytes.
     pub(crate) data_bytes: u64,
     pub(crate) open_files: u64,
     pub(crate) max_open_files: u64,
@@ -34,7 +33,6 @@ pub(crate) struct Monitor<'a> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Value {
     Whole(u64),
-    /// A mean or a share.
     Mean(f64),
 }
 
@@ -66,7 +64,7 @@ pub(crate) fn mntr(monitor: &Monitor<'_>) -> String {
         ("max_file_descriptor_count", Whole(monitor.max_open_files)),
         ("approximate_data_size", Whole(monitor.data_bytes)),
         ("open_file_descriptor_count", Whole(monitor.open_files)),
-        // Sessions known to only one server of an ensemble. All our sessions are global.
+        // Local sessions exist only on one server of an ensemble. All our sessions are global.
         ("local_sessions", Whole(0)),
         ("uptime", Whole(monitor.uptime_ms)),
         ("max_latency", Whole(monitor.latency.max_ms)),
@@ -77,7 +75,7 @@ pub(crate) fn mntr(monitor: &Monitor<'_>) -> String {
     text
 }
 
-/// Names and values of envi, in order. The first is `zookeeper.version`, which clients read.
+/// Names and values of envi, in order. The first name is `zookeeper.version`, which clients read.
 pub(crate) type Environment<'a> = [(&'a str, &'a str)];
 
 pub(crate) fn envi(environment: &Environment<'_>) -> String {
@@ -94,10 +92,8 @@ pub(crate) struct Conf<'a> {
     pub(crate) port: i32,
     /// Port for TLS connections, or -1 if there is none.
     pub(crate) secure_port: i32,
-    /// Directory of the snapshots.
     pub(crate) data: &'a Path,
     pub(crate) data_bytes: u64,
-    /// Directory of the log.
     pub(crate) log: &'a Path,
     pub(crate) log_bytes: u64,
     pub(crate) tick_ms: u64,
@@ -127,34 +123,26 @@ pub(crate) fn conf(conf: &Conf<'_>) -> String {
     text
 }
 
-/// Returns the sizes of the directories. `data_bytes` is the size of the snapshots.
 pub(crate) fn dirs(data_bytes: u64, log_bytes: u64) -> String {
     format!("datadir_size: {data_bytes}\nlogdir_size: {log_bytes}\n")
 }
 
-/// Sessions that expire at the same time if the server does not hear from them.
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
-    /// Time of the expiry, in milliseconds since the epoch.
     pub(crate) expires_ms: i64,
     pub(crate) sessions: Vec<SessionId>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sessions<'a> {
-    /// Groups of sessions, in the order of their expiry.
     pub(crate) buckets: Vec<Bucket>,
-    /// Paths of ephemeral znodes, by session.
     pub(crate) ephemerals: Vec<(SessionId, Vec<&'a str>)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watchers {
-    /// Number of connections with a watch.
     pub(crate) connections: usize,
-    /// Number of watched paths.
     pub(crate) paths: usize,
-    /// Total number of watches.
     pub(crate) watches: usize,
 }
 
@@ -191,7 +179,6 @@ pub(crate) fn wchs(watchers: &Watchers) -> String {
     format!("{connections} connections watching {paths} paths\nTotal watches:{watches}\n")
 }
 
-/// Lists the watched paths of each session. The text may be long.
 pub(crate) fn wchc<'a, P: IntoIterator<Item = &'a str>>(
     sessions: impl IntoIterator<Item = (SessionId, P)>,
 ) -> String {
@@ -204,7 +191,6 @@ pub(crate) fn wchc<'a, P: IntoIterator<Item = &'a str>>(
     text
 }
 
-/// Lists the sessions that watch each path. The text may be long.
 pub(crate) fn wchp<'a, S: IntoIterator<Item = SessionId>>(
     paths: impl IntoIterator<Item = (&'a str, S)>,
 ) -> String {

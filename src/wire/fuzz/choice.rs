@@ -1,5 +1,4 @@
 //! [`Choice`]: a request that four bytes of a fuzzer's input choose. Every value is valid, so that no input is wasted.
-//! There are only a few paths, so that clients interact.
 
 use crate::model::data;
 use crate::wire::*;
@@ -12,16 +11,11 @@ pub(crate) struct Choice {
     pub(crate) flags: u8,
 }
 
-/// Facts from replies that later requests refer to.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    /// Paths that creates and enqueues returned.
     pub(crate) paths: Vec<String>,
-    /// Numbers of watches on predecessors.
     pub(crate) watches: Vec<i64>,
-    /// Zxid of a znode's last change, from a Stat.
     pub(crate) mzxid: i64,
-    /// Zxid of the client's last reply.
     pub(crate) seen: i64,
 }
 
@@ -96,7 +90,6 @@ const TEXTS: [&[u8]; 6] = [
     &[b'x'; 20_000],
 ];
 
-/// Values from this one on choose a known path.
 const FIRST_KNOWN: u8 = 160;
 
 impl Choice {
@@ -115,7 +108,6 @@ impl Choice {
         [self.op, self.path, self.detail, self.flags]
     }
 
-    /// Derives the choice for the next part of a multi.
     #[cfg(feature = "client")]
     pub(crate) fn next(self) -> Self {
         Self {
@@ -133,11 +125,9 @@ impl Choice {
         self.flags & 1 << bit != 0
     }
 
-    /// Returns one of [`PATHS`] or a known path.
     pub(crate) fn path(self, known: &Known) -> String {
         match self.path.checked_sub(FIRST_KNOWN) {
             Some(index) if !known.paths.is_empty() => {
-                // Smaller values choose newer paths.
                 let back = usize::from(index) % known.paths.len();
                 known.paths[known.paths.len() - 1 - back].clone()
             }
@@ -195,7 +185,6 @@ impl Choice {
         })
     }
 
-    /// Returns conditions on two neighbors of the path.
     fn conditions(self, known: &Known) -> Conditions<'static> {
         let near = |by| {
             let path = self.path.wrapping_add(by);
@@ -217,7 +206,6 @@ impl Choice {
         })
     }
 
-    /// Takes the parts of a multi from `more`.
     pub(crate) fn request(
         self,
         known: &Known,
@@ -323,7 +311,6 @@ impl Choice {
 
     fn of_watches(self, known: &Known) -> Request<'static> {
         let path = self.path(known);
-        // Each list contains this path, the eight usual paths, or nothing.
         let list = |bit| match (self.flag(bit), self.flag(bit + 1)) {
             (false, _) => NonNullList(Vec::new()),
             (true, false) => NonNullList(vec![path.clone().into()]),

@@ -2,7 +2,6 @@
 
 use crate::wire::*;
 
-/// Inputs by name.
 pub(crate) type Inputs = Vec<(&'static str, Vec<u8>)>;
 
 const OPEN: [AclRecord<'static>; 1] = [AclRecord {
@@ -11,7 +10,6 @@ const OPEN: [AclRecord<'static>; 1] = [AclRecord {
     id: Path(Text::Borrowed("anyone")),
 }];
 
-/// Frames of requests, without their lengths.
 pub(crate) fn requests() -> Inputs {
     let mut inputs: Inputs = every_request()
         .into_iter()
@@ -24,7 +22,6 @@ pub(crate) fn requests() -> Inputs {
     inputs
 }
 
-/// A multi that is valid only with Lockkeeper's own operations.
 fn conditions() -> Request<'static> {
     Request::Multi(vec![
         MultiOp::CheckData(CheckData {
@@ -62,7 +59,6 @@ pub(crate) fn handshakes() -> Inputs {
     ]
 }
 
-/// Streams. A byte with the size of the pieces precedes each stream.
 pub(crate) fn streams() -> Inputs {
     let stream = |piece: u8| {
         let mut bytes = vec![piece];

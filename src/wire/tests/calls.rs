@@ -10,16 +10,13 @@ use crate::model::types::{SessionId, Stat, Zxid};
 use crate::wire::stat::checked_acl;
 use crate::wire::*;
 
-/// A request and its recorded answer, which is a code or a record.
 struct Call<'a> {
     request: Request<'a>,
     zxid: Zxid,
     answer: Result<Response<'a>, Code>,
 }
 
-/// Reads a connection. Each frame is written again and must not change.
 fn read(recording: &Recording) -> (Vec<Call<'_>>, Vec<(WatcherEvent<'_>, i64)>) {
-    // Several requests may have the same number, for example auth packets and pings.
     let mut asked: HashMap<i32, VecDeque<Request<'_>>> = HashMap::new();
     let (mut calls, mut events) = (Vec::new(), Vec::new());
     for (index, (of_client, frame)) in recording.frames.iter().enumerate() {
@@ -139,8 +136,8 @@ fn an_event_says_its_zxid_since_3_9_unless_it_answers_a_set_watches() {
     }
 }
 
-/// A round trip would not notice two fields that are read and written in the same wrong order. Therefore we compare the
-/// fields with the effects of the calls.
+/// A round trip would not notice two fields that are read and written in the same wrong order. Therefore the test
+/// compares the fields with the effects of the calls.
 #[test]
 fn the_fields_of_the_records_are_those_that_they_are_called() {
     for (version, calls, _) in RECORDED {
@@ -229,7 +226,6 @@ fn lists(calls: &[Call<'_>], version: &str) {
     assert_eq!(who, [("ip", "127.0.0.1"), ("digest", "user")]);
 }
 
-/// The Java client's first connection creates, reads and deletes, and so does kazoo's only one.
 #[tokio::test]
 async fn the_embedded_store_answers_what_a_real_server_answered() {
     let (_, calls, _) = RECORDED[1];
@@ -245,7 +241,6 @@ async fn the_embedded_store_answers_what_a_real_server_answered() {
     assert!(count > 40, "only {count} calls are the store's");
 }
 
-/// Sends the same calls to a fresh store. Returns their number.
 async fn replay(recording: &Recording) -> usize {
     let client = Store::memory().connect().await.unwrap();
     let session = client.session().await.unwrap();
@@ -275,7 +270,6 @@ async fn replay(recording: &Recording) -> usize {
     count
 }
 
-/// Removes zxids, times and sessions, which differ between stores, and sorts lists.
 fn without_stats(response: Response<'_>) -> Response<'_> {
     let sorted = |mut names: Vec<Text<'_>>| {
         names.sort();

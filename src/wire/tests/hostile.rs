@@ -40,8 +40,8 @@ fn a_count_that_the_frame_cannot_hold_allocates_nothing() {
 
 #[test]
 fn a_list_takes_at_max_sixteen_times_its_bytes() {
-    // Compare each entry's size in memory, doubled because vectors grow, with sixteen times its smallest size in a
-    // frame.
+    // Compare each entry's size in memory with sixteen times its smallest size in a frame. Double the size in memory,
+    // because vectors grow.
     assert!(2 * size_of::<Text<'_>>() <= 16 * 4);
     assert!(2 * size_of::<AclRecord<'_>>() <= 16 * 12);
     assert!(2 * size_of::<ClientInfo<'_>>() <= 16 * 8);
@@ -59,8 +59,8 @@ fn what_follows_a_request_in_its_frame_is_ignored() {
     assert_eq!(Incoming::read(&frame), Ok(Incoming { xid, request }));
 }
 
-/// If the bytes were replaced with U+FFFD, the list would take up to three times as many bytes in every copy of the
-/// store, and differ from the client's text.
+/// If the bytes were replaced with U+FFFD, the list would take up to three times as many bytes, and differ from the
+/// client's text.
 #[test]
 fn a_list_with_text_that_is_no_utf_8_is_refused() {
     for (scheme, id) in [

@@ -8,7 +8,6 @@ use crate::model::data;
 use crate::model::types::{CreateMode, Stat};
 use crate::wire::*;
 
-/// Frames that this server answers differently, with the reasons.
 const DIFFERENT: [(&str, &str); 3] = [
     (
         "addWatch of null",
@@ -24,8 +23,6 @@ const DIFFERENT: [(&str, &str); 3] = [
     ),
 ];
 
-/// Treatment of a frame: the code of the answer, whether the connection is closed, and the record if it is from the
-/// store.
 type Verdict = (Option<i32>, bool, Option<Vec<u8>>);
 
 fn recorded(recording: &Recording) -> Verdict {
@@ -57,7 +54,6 @@ fn essence(record: Response<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Returns a record without names and numbers that depend on the recorded server's other znodes.
 fn without_names(record: Response<'_>) -> Response<'_> {
     let made = |path: Path<'_>| {
         let path = path.0.trim_end_matches(|it: char| it.is_ascii_digit());
@@ -100,8 +96,6 @@ async fn ours(session: &Session, frame: &[u8]) -> Verdict {
     }
 }
 
-/// Returns the server's own answer to a request that does not reach the store, and whether the server then closes the
-/// connection.
 fn by_the_server(request: &Request<'_>) -> (Code, bool) {
     match request {
         Request::Ping | Request::WhoAmI | Request::SetWatches(_) => (Code::Ok, false),
@@ -111,7 +105,6 @@ fn by_the_server(request: &Request<'_>) -> (Code, bool) {
             1..=5 => (Code::NoWatcher, false),
             _ => (Code::MarshallingError, false),
         },
-        // Other tests check the proof itself. Here only the scheme matters.
         Request::Auth(it) => match it.scheme.as_ref() {
             "digest" | "ip" => (Code::Ok, false),
             _ => (Code::AuthFailed, true),
@@ -132,7 +125,6 @@ fn is_no_frame(recording: &Recording) -> bool {
         || recording.name == "a request before the handshake"
 }
 
-/// Opens a session at a store with the recorded server's znodes.
 async fn session() -> Session {
     let client = Store::memory().connect().await.unwrap();
     let session = client.session().await.unwrap();
@@ -177,7 +169,6 @@ fn lengths_that_no_frame_has_close_the_connection() {
             let mut frames = Frames::new(LARGEST_FRAME_BYTES);
             frames.push(sent);
             let refused = match frames.next() {
-                // A request is too short to be read as a handshake.
                 Ok(Some(frame)) => Reader::new(frame).next::<ConnectRequest<'_>>().is_err(),
                 Ok(None) => false,
                 Err(_) => true,

@@ -202,7 +202,7 @@ fn of_a_connection() -> BoxedStrategy<Request<'static>> {
 }
 
 fn blockers() -> impl Strategy<Value = BlockersRecord> {
-    // Leave out 2, which has more fields and is read as 0.
+    // Leave out the number 2, which has more fields and is read as 0.
     any::<i32>().prop_filter_map("2", |number| {
         (number != 2).then_some(BlockersRecord(number))
     })
@@ -278,7 +278,6 @@ fn result() -> impl Strategy<Value = MultiResult<'static>> {
     ]
 }
 
-/// Returns an operation and a response to it.
 pub(super) fn response() -> impl Strategy<Value = (Op, Response<'static>)> {
     let info = (text(), text()).prop_map(|(scheme, user)| ClientInfo { scheme, user });
     prop_oneof![

@@ -6,7 +6,6 @@ use super::records;
 use crate::model::types::CreateMode;
 use crate::wire::*;
 
-/// Reads one value, which must use all bytes.
 fn whole<'a, T: Jute<'a>>(bytes: &'a [u8]) -> T {
     let mut from = Reader::new(bytes);
     let value = from.next().unwrap();

@@ -1,8 +1,7 @@
-//! Reads the recordings in `tests/wire`. See its README.
+//! Reads the recordings in `tests/wire`.
 
 #[derive(Debug)]
 pub(super) struct Recording {
-    /// The client that sent the frames, or the name of the case.
     pub(super) name: &'static str,
     /// Frames with their lengths, in order. The flag is true if the client sent the frame.
     pub(super) frames: Vec<(bool, Vec<u8>)>,
@@ -11,7 +10,6 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    /// Returns one side's frames, without their lengths.
     pub(super) fn bodies(&self, of_client: bool) -> impl Iterator<Item = &[u8]> {
         let frames = self.frames.iter().filter(move |(it, _)| *it == of_client);
         frames.map(|(_, frame)| body(frame))
@@ -22,7 +20,6 @@ pub(super) fn body(frame: &[u8]) -> &[u8] {
     &frame[4..]
 }
 
-/// Recorded versions, with their calls and quirks.
 pub(super) const RECORDED: [(&str, &str, &str); 2] = [
     (
         "3.8.0",

@@ -1,4 +1,4 @@
-//! Delivers replies, events and changes of state, in the session's order and outside of its mutex.
+//! Delivery of replies, events and changes of state, in the session's order and without holding its mutex.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,8 +40,8 @@ pub(in super::super) struct ReplyCell {
 }
 
 impl Link {
-    /// Delivers all queued items. Does nothing if another thread, or a caller of this function, is already delivering
-    /// them.
+    /// Delivers all queued items. Returns immediately if another thread, or a function further up the stack, is already
+    /// delivering.
     pub(super) fn deliver(self: &Arc<Self>) {
         let mut queue = self.delivery.lock();
         if std::mem::replace(&mut queue.is_busy, true) {
@@ -49,9 +49,8 @@ impl Link {
         }
         while let Some(delivery) = queue.items.pop_front() {
             MutexGuard::unlocked(&mut queue, || {
-                // Catch a panic. If it propagated, `is_busy` would stay set, and the session would deliver no more
-                // replies. The receiver of this item may never learn its result. We therefore end the session, and all
-                // receivers learn of that.
+                // If a panic propagated, `is_busy` would stay set and the session would deliver nothing more. We end
+                // the session instead, because the receiver of this item may otherwise wait forever.
                 if catch_unwind(AssertUnwindSafe(|| self.carry_out(delivery))).is_err() {
                     self.give_up();
                 }
@@ -158,7 +157,6 @@ mod tests {
         }
     }
 
-    /// A subscriber that panics when `wake` logs the panic of the waker.
     struct PanickingSubscriber;
 
     impl Subscriber for PanickingSubscriber {

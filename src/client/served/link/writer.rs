@@ -13,20 +13,18 @@ use crate::model::types::HumanDuration;
 use crate::runtime::clock::BootInstant;
 use crate::runtime::process::is_forked;
 
-/// State of the unwritten bytes, for a flush.
 enum Unwritten {
     Nothing,
-    /// Another thread is writing them.
+    /// Another thread is writing the bytes.
     Elsewhere,
-    /// The flush can wait until this socket accepts more bytes.
+    /// The socket is full. The flush can wait until it accepts more bytes.
     Waits(Arc<dyn Socket>),
     /// Waiting does not help, because an earlier wait timed out or there is no connection.
     Stuck,
 }
 
 impl Link {
-    /// Blocks until all submitted requests have been written, for at most `limit`. See
-    /// [`Backend::flush`](crate::backend::Backend::flush).
+    /// Blocks until all submitted requests have been written, for at most `limit`.
     pub(in super::super) fn flush(self: &Arc<Self>, limit: Duration) -> Flushed {
         if is_forked() {
             return Flushed::Skipped;
@@ -35,7 +33,7 @@ impl Link {
         loop {
             let socket = match self.drive(|inner, now| inner.unwritten(now)) {
                 Unwritten::Nothing => return Flushed::Written,
-                // Yield, because the other thread is in a non-blocking system call.
+                // Yield instead of sleeping, because the other thread is in a system call that does not block.
                 Unwritten::Elsewhere if std::time::Instant::now() < deadline => {
                     std::thread::yield_now();
                     continue;
@@ -67,7 +65,7 @@ impl Link {
             let (sent, failed) = write_all(&*socket, batch);
             self.batch_written(attempt, &batch[sent..], failed);
             batch.clear();
-            // A burst must not leave a large buffer at an idle connection.
+            // Shrink the buffer, so that an idle connection does not keep the memory of a burst.
             batch.shrink_to(KEPT_BYTES);
         }
         self.drive(|inner, _| match inner.is_of(attempt) {
@@ -77,7 +75,6 @@ impl Link {
         })
     }
 
-    /// Takes the unsent bytes if the socket may accept them.
     fn take_batch(&self, attempt: u64, batch: &mut Vec<u8>) -> Option<Arc<dyn Socket>> {
         let mut inner = self.inner.lock();
         let is_free = !inner.is_writing && !inner.is_blocked && inner.is_of(attempt);
@@ -89,7 +86,6 @@ impl Link {
         Some(socket)
     }
 
-    /// Records that a batch was written. Requests that were submitted in the meantime form the next batch.
     fn batch_written(self: &Arc<Self>, attempt: u64, rest: &[u8], failed: Option<io::Error>) {
         let now = self.clock.now();
         let mut inner = self.inner.lock();
@@ -119,11 +115,10 @@ impl Link {
 }
 
 impl Inner {
-    /// Tries to write, and returns the state of the remaining bytes.
     fn unwritten(&mut self, now: BootInstant) -> Unwritten {
         self.transmit(now);
         match &self.stream {
-            // The session is suspended. The next connection sends its requests.
+            // The session is suspended, so its requests wait for the next connection.
             None => Unwritten::Stuck,
             Some(_) if self.is_writing => Unwritten::Elsewhere,
             Some(_) if !self.is_blocked => Unwritten::Nothing,
@@ -132,7 +127,6 @@ impl Inner {
         }
     }
 
-    /// Puts the unwritten part of a batch back, and handles the error that stopped the write.
     fn batch_written(
         &mut self,
         attempt: u64,
@@ -142,8 +136,8 @@ impl Inner {
     ) {
         self.is_writing = false;
         if !self.is_of(attempt) {
-            // The batch belonged to an earlier connection. The handshake of the new connection has waited for this
-            // write.
+            // The batch belonged to an earlier connection. The new connection's handshake was not sent while
+            // `is_writing` was set, so send it now.
             return self.transmit(now);
         }
         self.is_stuck = false;
@@ -155,7 +149,6 @@ impl Inner {
         }
     }
 
-    /// Writes as much as the socket accepts, unless another thread is writing.
     pub(super) fn transmit(&mut self, now: BootInstant) {
         if self.is_writing {
             return;
@@ -186,7 +179,6 @@ impl Inner {
     }
 }
 
-/// Returns the number of bytes written, and the error that stopped the write.
 fn write_all(socket: &dyn Socket, bytes: &[u8]) -> (usize, Option<io::Error>) {
     let mut sent = 0;
     while sent < bytes.len() {

@@ -1,8 +1,6 @@
-//! Entry point of the fuzzer `client`: a session against a server that sends any answers, well-formed or not.
-//!
-//! Six bytes of input make one step of the caller, the network, the clock or the server. We check that each request is
-//! answered exactly once, that the session sends only valid frames, and that each event belongs to a watch from a
-//! reply.
+//! Entry point of the fuzzer `client`, which runs a session against a server that sends well-formed and malformed
+//! answers. It checks that each request is answered exactly once, that the session sends only valid frames, and that
+//! each event belongs to a watch from a reply.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -15,7 +13,6 @@ use crate::wire::{
     to_store,
 };
 
-/// Action and details of a step.
 const STEP_BYTES: usize = 6;
 
 const MAX_STEPS: usize = 512;
@@ -25,17 +22,14 @@ enum Action {
     Connect,
     Welcome,
     Lose,
-    /// Advances the clock to the next timeout, or further.
     Wait,
     Submit,
     Answer,
     Event,
     Departure,
-    /// The server sends bytes of the input, framed or not.
     Raw,
     Unwatch,
     Close,
-    /// The caller sets a chroot or gives up the session.
     Other,
 }
 
@@ -58,7 +52,6 @@ const ACTIONS: [Action; 16] = [
     Action::Other,
 ];
 
-/// Unanswered requests, in the order in which the server received them.
 #[derive(Default)]
 struct Asked {
     frames: Option<Frames>,
@@ -72,13 +65,11 @@ struct World {
     asked: Asked,
     callers: BTreeSet<u32>,
     next_caller: u32,
-    /// Keys of watches that replies returned and that have not ended.
     watches: BTreeSet<WatchKey>,
     known: Known,
     replies: usize,
 }
 
-/// Returns true if the server answered any request.
 pub(crate) fn client(bytes: &[u8]) -> bool {
     let mut world = World::new();
     let mut rest = bytes;
@@ -118,7 +109,6 @@ impl World {
         }
     }
 
-    /// Executes a step. Returns the remaining input.
     fn take<'a>(&mut self, step: [u8; STEP_BYTES], rest: &'a [u8]) -> &'a [u8] {
         let [action, count, op, path, detail, flags] = step;
         let choice = Choice {
@@ -175,7 +165,6 @@ impl World {
                 return after;
             }
             Action::Unwatch => {
-                // Remove a known watch, or an arbitrary key.
                 let chosen = self.watches.iter().nth(usize::from(detail % 8)).copied();
                 let key = chosen.unwrap_or(u64::from(detail));
                 self.watches.remove(&key);
@@ -239,7 +228,6 @@ impl World {
         self.session.submit(self.next_caller, request, self.now);
     }
 
-    /// Answers the oldest request with a matching record or with these bytes.
     fn answer(&mut self, choice: Choice, raw: &[u8]) {
         let Some((xid, op)) = self.asked.requests.pop_front() else {
             return;
@@ -251,7 +239,6 @@ impl World {
             3 => Code::NodeExists,
             _ => Code::Ok,
         };
-        // In some runs, answer with the number of another request.
         let xid = if choice.flags == 255 { xid + 1 } else { xid };
         let zxid = i64::from(choice.flags);
         let path = choice.path(&self.known);
@@ -436,7 +423,6 @@ pub(crate) fn sessions() -> Inputs {
     let answer = |detail, flags| step(Action::Answer, Choice::of(Op::Ping, "/a", detail, flags));
     let event = |kind| step(Action::Event, Choice::of(Op::Ping, "/a", kind, 9));
     let wait = [3, 0, 1, 0, 0, 0];
-    // The first request of each connection proves an identity.
     let proved = answer(4, 0);
     let locks = [
         ask(Op::Enqueue, "/q", 0, 2),

@@ -1,4 +1,4 @@
-//! Bytes from the server: replies to the handshake and to requests, and events.
+//! Handling of bytes from the server: replies to the handshake and to requests, and events.
 
 use std::time::Duration;
 
@@ -91,7 +91,6 @@ impl<T> ClientSession<T> {
         self.dialect = match response.protocol_version {
             EXTENSION => Dialect::Extended,
             OLDEST_EXTENSION => Dialect::Third,
-            // With any other version, the server does not know our extension.
             _ => Dialect::Plain,
         };
         let limits = body.next::<ServerLimits>().ok();
@@ -130,7 +129,7 @@ impl<T> ClientSession<T> {
             xid::EVENT => self.handle_event(&header, body),
             xid::DEPARTURE => self.handle_departure(&header, body),
             xid::PING => Ok(()),
-            // Reconnect after a failure, because the server may arm the watches on the next connection.
+            // setWatches failed. Reconnect, because the server may accept it on the next connection.
             xid::SET_WATCHES if header.err != 0 => Err("watches were not armed again"),
             xid::SET_WATCHES => Ok(()),
             xid::AUTH => self.handle_proof(header.err, body, now),
@@ -147,8 +146,8 @@ impl<T> ClientSession<T> {
         let event = event.map_err(|_| "a malformed event")?;
         let (Some(kind), Ok(path)) = (event_kind(event.kind), self.chroot.parse(&event.path.0))
         else {
-            // Ignore a session event, which a server does not send, and a path outside of the chroot, where we watch
-            // nothing.
+            // Ignore session events, which servers do not send, and paths outside of the chroot, where we have no
+            // watches.
             return Ok(());
         };
         let zxid = (header.zxid > 0).then_some(Zxid(header.zxid));
@@ -177,7 +176,7 @@ impl<T> ClientSession<T> {
     ) -> Result<(), &'static str> {
         let departure = body.next::<Departure>();
         let departure = departure.map_err(|_| "a malformed departure")?;
-        // If we do not know the watch, its watcher was dropped, and our removal of the watch crossed this event.
+        // The watch is unknown if its watcher was dropped while this event was on its way.
         if let Some((key, path)) = self.watches.departed(departure.watch) {
             let reason = wire::reason(departure.reason);
             let event = WatchedEvent {
@@ -209,7 +208,6 @@ impl<T> ClientSession<T> {
         }
         match proof {
             Proof::Requested(caller, scheme, secret) if err == 0 => {
-                // The next connection has to prove this identity again.
                 let proved = (scheme, secret);
                 if !self.options.auth.contains(&proved) {
                     self.options.auth.push(proved);
@@ -232,14 +230,14 @@ impl<T> ClientSession<T> {
                     self.outputs.push_back(Output::Opened(opened));
                 }
             }
-            // Reconnect, because without this identity the server would refuse requests that the session may send.
+            // Reconnect, because without this identity the server would refuse the session's requests.
             Proof::Repeated => return Err("an identity that was proved before is refused"),
         }
         Ok(())
     }
 
-    /// Closes the connection after a refused proof, and ends the session. If the server accepted the identity on an
-    /// earlier connection, the session lives on, because the user may be added again before we give up the session.
+    /// Closes the connection after a refused proof, and ends the session. An identity that was accepted on an earlier
+    /// connection is an exception. We then keep the session and retry, because an administrator may add the user again.
     fn handle_refused_proof(&mut self, proof: Proof<T>, now: BootInstant) {
         self.outputs.push_back(Output::Disconnect);
         let was_refused = std::mem::replace(&mut self.is_refused, true);
@@ -252,7 +250,8 @@ impl<T> ClientSession<T> {
                 if self.close_by.is_some() {
                     return self.end(End::Closed);
                 }
-                // Not `ConnectionLoss`, because the server executes nothing that follows a refused proof.
+                // Not `ConnectionLoss`, which would mean that the requests may have been executed. The server executes
+                // nothing after a refused proof.
                 self.fail_replies(&Error::AuthFailed);
                 self.pause(now);
             }
@@ -276,8 +275,8 @@ impl<T> ClientSession<T> {
             op, what, bytes, ..
         } = answered.ok_or("a reply to no request")?;
         self.held_bytes -= bytes;
-        // Update the zxid only from replies to requests, like ZooKeeper's own client. Each watch was armed by such a
-        // reply. When we arm the watch again, the server compares the znode with this zxid.
+        // Like ZooKeeper's own client, take the zxid only from replies to requests. setWatches sends this zxid, and the
+        // server fires each watch whose znode has changed since.
         self.last_zxid = self.last_zxid.max(header.zxid);
         match what {
             Awaited::Reply(caller, request @ Request::MultiRead(_))
@@ -378,8 +377,8 @@ impl<T> ClientSession<T> {
         self.reply(caller, reply);
     }
 
-    /// Refuses and deletes a znode whose sequence number is near the end of ZooKeeper's counter. A server that speaks
-    /// our extension has a larger counter.
+    /// Refuses and deletes a znode whose sequence number is near the end of ZooKeeper's counter. Servers with our
+    /// extension have a larger counter.
     fn within_limit(
         &mut self,
         request: &Request,

@@ -13,7 +13,6 @@ use crate::runtime::clock::BootInstant;
 use crate::wire::{self, LENGTH_BYTES, Op, put_frame, xid};
 
 impl<T> ClientSession<T> {
-    /// Sends a request, or queues it until there is a connection.
     pub(in super::super) fn submit(&mut self, caller: T, request: Request, now: BootInstant) {
         if self.is_over() || self.close_by.is_some() {
             return self.reply(caller, Err(self.end_error()));
@@ -79,7 +78,6 @@ impl<T> ClientSession<T> {
         }
     }
 
-    /// Removes the frame that starts at `start` if it exceeds the server's limit.
     fn check_length(&mut self, start: usize) -> Result<()> {
         let (actual, limit) = (
             self.out.len() - start - LENGTH_BYTES,
@@ -97,7 +95,7 @@ impl<T> ClientSession<T> {
         })
     }
 
-    /// Sends an enqueue to a ZooKeeper server: the create and the list of the queue in one round trip.
+    /// Sends an enqueue to a ZooKeeper server as two pipelined requests: the create, and the list of the queue.
     fn send_enqueue(&mut self, caller: T, enqueue: Enqueue) {
         let Enqueue {
             parent,
@@ -133,8 +131,7 @@ impl<T> ClientSession<T> {
         self.await_reply(listing_xid, second, 0, Awaited::Listing(caller, None));
     }
 
-    /// Sends a multiRead as single reads, to a server that is too old for multiReads. Writes may be committed between
-    /// these reads.
+    /// Sends a multiRead as single reads, to a server without multiRead. Writes may be committed between these reads.
     fn send_reads(&mut self, caller: T, ops: Vec<ReadOp>) {
         let mut bytes = request_bytes(&Request::MultiRead(ops.clone()));
         for read in &ops {
@@ -163,7 +160,6 @@ impl<T> ClientSession<T> {
         });
     }
 
-    /// Removes a watcher that was dropped, and the server's watch if no other watcher needs it.
     pub(in super::super) fn unwatch(&mut self, key: WatchKey, now: BootInstant) {
         if let Some(idle) = self.watches.remove(key) {
             self.send_removal(&idle, now);
@@ -171,7 +167,7 @@ impl<T> ClientSession<T> {
     }
 
     pub(super) fn send_removal(&mut self, idle: &Idle, now: BootInstant) {
-        // There is nothing to remove, because a new connection has no watches.
+        // Without a connection there is no watch at the server.
         if self.phase != Phase::Connected {
             return;
         }
@@ -191,7 +187,6 @@ impl<T> ClientSession<T> {
         self.await_reply(xid, op, 0, Awaited::Ignored);
     }
 
-    /// Deletes a created znode that its caller must not use.
     pub(super) fn undo(&mut self, path: ZnodePath) {
         let xid = self.next_xid();
         let version = None;
@@ -203,7 +198,7 @@ impl<T> ClientSession<T> {
     }
 
     pub(super) fn next_xid(&mut self) -> i32 {
-        // Negative numbers are reserved, and ZooKeeper's own client does not use 0 for a request.
+        // Negative xids are reserved, and ZooKeeper's own client does not use 0.
         self.last_xid = self.last_xid.checked_add(1).unwrap_or(1);
         self.last_xid
     }
@@ -218,12 +213,10 @@ impl<T> ClientSession<T> {
     }
 }
 
-/// Returns the approximate size of a request, in bytes.
 pub(super) fn request_bytes(request: &Request) -> usize {
     Scale { prefix: 0 }.request(request)
 }
 
-/// Returns the server watch that a request arms, if any.
 pub(super) fn armed_by(request: &Request) -> Option<(ServerWatch, &ZnodePath)> {
     match request {
         Request::Exists { path, watch: true } | Request::GetData { path, watch: true } => {

@@ -1,4 +1,4 @@
-//! Restores the state that the server does not keep across connections.
+//! Restoration of the state that the server does not keep across connections.
 
 use super::outgoing::request_bytes;
 use super::{ClientSession, Output, Proof};
@@ -10,9 +10,9 @@ use crate::wire::{self, NonNullList, Path, put_frame, xid};
 pub(super) const REARMING_BYTES: usize = 128 << 10;
 
 impl<T> ClientSession<T> {
-    /// Sends proofs of identity, then watches, then queued requests. Proofs must precede watches and requests, which
-    /// need the rights of the proved identities. Watches must precede requests, so that the server reports missed
-    /// events before later replies.
+    /// Sends proofs of identity, then watches, then queued requests. The proofs are first, because watches and requests
+    /// need the rights of the identities. The watches precede requests, so that the server reports missed events before
+    /// later replies.
     pub(super) fn resume(&mut self, is_first: bool, now: BootInstant) {
         for (scheme, secret) in self.options.auth.clone() {
             self.put_proof(&scheme, &secret);
@@ -62,7 +62,6 @@ impl<T> ClientSession<T> {
     }
 }
 
-/// A setWatches or setWatches2 under construction.
 struct SetWatches {
     zxid: i64,
     lists: [Vec<Path<'static>>; 5],

@@ -26,9 +26,7 @@ struct World {
     session: ClientSession<u32>,
     now: BootInstant,
     received: Frames,
-    /// Outputs before the last attempt to connect.
     earlier: Vec<Output<u32>>,
-    /// Protocol version with which the server answers the handshake.
     version: i32,
 }
 
@@ -73,7 +71,6 @@ impl World {
         Self::open_with(0)
     }
 
-    /// Opens a session at a server that answers with this version.
     fn open_with(version: i32) -> Self {
         let mut world = Self::new();
         world.version = version;
@@ -94,7 +91,6 @@ impl World {
         self.wait(next.since(now));
     }
 
-    /// Lets an attempt to connect succeed. Returns the handshake.
     fn connect(&mut self) -> Vec<u8> {
         self.wait_for_timeout();
         self.earlier = self.outputs();
@@ -140,7 +136,6 @@ impl World {
         frames
     }
 
-    /// Returns the requests sent since the last call.
     fn sent(&mut self) -> Vec<Received> {
         let frames = self.sent_frames().into_iter();
         let read = frames.map(|frame| {
@@ -470,7 +465,6 @@ fn all_servers_are_tried_in_turn_before_a_pause() {
         assert_eq!(is_paused, dials.len() > 3, "only the first round has none");
         dials.push((dial.round, dial.server));
         match dials.len() {
-            // A server that does not answer.
             1 => {
                 world.wait_for_timeout();
                 assert_eq!(world.now.since(before), TIMEOUT / 5);
@@ -484,7 +478,7 @@ fn all_servers_are_tried_in_turn_before_a_pause() {
     assert_eq!(dials, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]);
 }
 
-/// ZooKeeper before 3.6 answers a multiRead this way, and then closes the connection.
+/// ZooKeeper before 3.6 answers a multiRead with `Unimplemented`, and then closes the connection.
 #[test]
 fn a_server_without_multi_read_is_asked_for_each_part() {
     let mut world = World::open();
@@ -722,7 +716,6 @@ fn requests_are_limited_by_number_and_by_bytes() {
     assert!(many.outputs().is_empty());
     many.submit(1, get("/a", false));
     assert_eq!(many.outputs().len(), 1);
-    // A reply frees the space of its request.
     let sent = many.sent();
     many.answer(sent[0].xid, &data());
     many.outputs();
@@ -730,7 +723,6 @@ fn requests_are_limited_by_number_and_by_bytes() {
     assert!(many.outputs().is_empty());
 }
 
-/// Returns the server's bytes in a conversation after [`World::open`]: replies to three requests, and events.
 fn conversation(world: &mut World) -> Vec<u8> {
     world.submit(1, get("/a", true));
     world.submit(2, exists("/b", true));

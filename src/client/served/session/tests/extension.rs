@@ -5,11 +5,9 @@ use crate::model::protocol::{Condition, GetPredecessor};
 use crate::model::watch::{DeleteReason, EventKind, PredecessorGone};
 use crate::wire::{Ahead, Departure, Handshake, OLDEST_EXTENSION, Op, put_departure};
 
-/// Number of a watch at the server.
 const WATCH: i64 = -7;
 
 impl World {
-    /// Returns the oldest and newest version that the client offers in its next handshake.
     fn asked_versions(&mut self) -> (i32, i32) {
         let frame = self.connect();
         let handshake = Handshake::read(&frame).unwrap();
@@ -27,7 +25,6 @@ impl World {
         self.session.received(&frame, self.now);
     }
 
-    /// Enqueues behind another entry. Returns the key of the watch.
     fn blocked(&mut self, watch: i64) -> WatchKey {
         self.submit(1, enqueue());
         let sent = self.sent();
@@ -119,7 +116,6 @@ fn watches_on_predecessors_end_with_their_connection() {
     let [first, second] = keys.map(|key| format!("{key} unwatched"));
     assert_eq!(kinds(&world.outputs()), ["opened", &first, &second]);
     assert!(world.sent().is_empty(), "no setWatches has them");
-    // The new connection may use the same numbers.
     let key = world.blocked(WATCH);
     world.depart(WATCH, true);
     assert!(matches!(world.outputs()[..], [Output::Event { key: fired, .. }] if fired == key));
@@ -177,7 +173,7 @@ fn a_server_of_version_3_is_sent_neither_conditions_nor_get_entry() {
 
 #[test]
 fn an_answer_that_was_not_asked_for_is_a_plain_server() {
-    // ClickHouse's server answers its own clients with this version.
+    // ClickHouse's server answers its own clients with version 10.
     let mut world = World::open_with(10);
     world.submit(1, enqueue());
     assert_eq!(world.sent_ops(), [15, 8]);

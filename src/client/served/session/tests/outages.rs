@@ -4,11 +4,8 @@
 use super::*;
 use crate::client::served::socket::Endpoint;
 
-/// Time between two kills.
 const LIFE: Duration = Duration::from_millis(300);
-/// Time until the restarted server listens.
 const START: Duration = Duration::from_millis(200);
-/// Time that a server takes to answer a handshake.
 const ANSWER: Duration = Duration::from_millis(20);
 const SESSION: Duration = Duration::from_secs(4);
 const RUN: Duration = Duration::from_secs(60);
@@ -18,7 +15,6 @@ fn age(now: BootInstant) -> Duration {
     Duration::from_nanos(nanos as u64)
 }
 
-/// Returns the session's longest time without a connection. `None` if the session has ended.
 fn longest_outage(endpoint: &Endpoint, seed: u64) -> Option<Duration> {
     let mut world = World::of(SessionOptions {
         timeout: SESSION,

@@ -1,4 +1,4 @@
-//! How often the watches of a session fire, and when they are removed.
+//! Tests of the number of events that watches fire, and of the removal of watches.
 
 use super::*;
 
@@ -66,7 +66,6 @@ fn the_last_watcher_takes_the_watch_back() {
     assert_eq!(kinds(&world.outputs()), ["1 ok", "2 ok"]);
 }
 
-/// Without this, the server would remove the watch after the request that arms it again.
 #[test]
 fn a_watch_that_is_being_armed_is_not_taken_back() {
     let mut world = World::open();
