@@ -414,7 +414,7 @@ impl Session {
     pub fn get_predecessor(&self, look: GetPredecessor) -> Call<Predecessor> {
         self.call(Request::GetPredecessor(look), |reply| match reply {
             Reply::Predecessor(ahead) => Ok(ahead),
-            _ => unexpected("lookAhead"),
+            _ => unexpected("getPredecessor"),
         })
     }
 

@@ -160,7 +160,7 @@ pub(super) fn operations() -> Vec<(&'static str, Request, u8, &'static str)> {
         ("create", Request::Create(new()), CREATE, "/p"),
         ("create in a multi", multi(Op::Create(new())), CREATE, "/p"),
         ("enqueue", enqueue, CREATE, "/p"),
-        ("lookAhead", look, READ, "/p"),
+        ("getPredecessor", look, READ, "/p"),
         ("getQueue", queue, READ, "/p"),
     ]
 }
