@@ -10,7 +10,6 @@
 
 mod acl;
 #[cfg(any(test, feature = "server"))]
-mod audit;
 mod budget;
 #[cfg(any(test, feature = "simulation"))]
 mod dump;
@@ -42,11 +41,10 @@ mod work;
 mod write;
 
 #[cfg(any(test, feature = "server"))]
-pub(crate) use self::audit::{Change, ChangeKind};
 pub(crate) use self::budget::bytes_of_acl;
 pub(crate) use self::effects::Effects;
 #[cfg(any(test, feature = "server"))]
-pub(crate) use self::introspection::{Counts, Settings};
+pub(crate) use self::introspection::{Change, ChangeKind, Counts, Settings};
 pub(crate) use self::journal::{Journal, NewNode, NodeKind, Txn, TxnOp};
 pub(crate) use self::lifecycle::End;
 #[cfg(any(test, feature = "server"))]

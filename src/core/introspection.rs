@@ -1,4 +1,5 @@
-//! The store's content for operators: counts, sessions with their deadlines, ephemeral znodes and watches.
+//! The store's content for operators: counts, sessions with their deadlines, ephemeral znodes and watches, and the changes
+//! that an audit log records.
 //!
 //! Lists are walked in pieces of a few slots, so that no client waits long. A list may miss changes that are made
 //! between two pieces.
@@ -6,13 +7,15 @@
 use std::ops::{Bound, Range};
 use std::time::Duration;
 
-use super::Core;
 use super::budget::ZNODE_BYTES;
 use super::journal::NodeKind;
 use super::sessions::SessionEnds;
 use super::watches::Watched;
+use super::{Core, SessionRef};
+use crate::model::acl::Acl;
 use crate::model::identity::Identity;
 use crate::model::path::ZnodePath;
+use crate::model::protocol::{Op, Request};
 use crate::model::types::{SessionId, Zxid};
 use crate::runtime::clock::BootInstant;
 
@@ -44,6 +47,41 @@ pub(crate) struct Settings {
 type Expiry = (BootInstant, u32);
 
 impl Core {
+    /// Returns the audited changes that a request would make. Must be called before the request is executed, because a
+    /// deleted znode no longer has an owner.
+    pub(crate) fn changes_of(&self, session: SessionRef, request: &Request) -> Vec<Change> {
+        match request {
+            Request::Delete { path, .. } | Request::Withdraw { entry: path } => {
+                self.delete_of(session, path).into_iter().collect()
+            }
+            Request::SetAcl { path, acl, .. } => vec![Change {
+                path: path.clone(),
+                kind: ChangeKind::SetAcl(acl.clone()),
+            }],
+            Request::Multi(ops) => {
+                let deletes = ops.iter().filter_map(|op| match op {
+                    Op::Delete { path, .. } => self.delete_of(session, path),
+                    _ => None,
+                });
+                deletes.collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn delete_of(&self, session: SessionRef, path: &ZnodePath) -> Option<Change> {
+        let node = self.tree.find(path.as_str());
+        let node = node.map(|index| &self.tree.nodes[index as usize]);
+        let owner = node.filter(|node| node.kind == NodeKind::Ephemeral);
+        let owner = owner.map(|node| node.owner);
+        // A session releases a lock by deleting its own ephemeral znode. If the audit log recorded such deletes, every
+        // hand-over would add a record.
+        (owner != Some(session.id)).then(|| Change {
+            path: path.clone(),
+            kind: ChangeKind::Delete { owner },
+        })
+    }
+
     pub(crate) fn counts(&self) -> Counts {
         let (znodes, znode_bytes) = (self.tree.nodes.len(), self.tree.bytes);
         Counts {
@@ -153,4 +191,17 @@ pub(crate) struct WatchInfo<'a> {
     pub(crate) session_slot: u32,
     pub(crate) path: &'a ZnodePath,
     pub(crate) node: Option<u32>,
+}
+
+/// A change that an audit log records: a delete or a new access control list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) path: ZnodePath,
+    pub(crate) kind: ChangeKind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ChangeKind {
+    Delete { owner: Option<SessionId> },
+    SetAcl(Acl),
 }

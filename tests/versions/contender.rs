@@ -10,8 +10,8 @@ use std::time::Duration;
 use lockkeeper::{Client, ConnectOptions, LockError, Mutex, connect_with};
 use testkit::Random;
 use testkit::contender::{CONTENDERS, Stays, enter, is_out_of_reach, wait};
-use testkit::gate::{Closed, Gate};
 use testkit::recipe::{AcquireMode, Held};
+use testkit::resource::{Closed, Gate};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 #[derive(Default)]

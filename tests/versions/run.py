@@ -34,8 +34,8 @@ COMMIT = "4841b63f"
 CONTENDER = {
     "tests/versions/contender.rs": "tests/versions/contender.rs",
     "src/runtime/splitmix.rs": "tests/testkit/src/random.rs",
-} | {file: file for file in (f"tests/testkit/src/{name}.rs" for name in ("contender", "gate", "keys", "recipe"))}
-LIBRARY = "pub mod contender;\npub mod gate;\npub mod keys;\nmod random;\npub mod recipe;\n\npub use random::Random;\n"
+} | {file: file for file in (f"tests/testkit/src/{name}.rs" for name in ("contender", "keys", "recipe", "resource"))}
+LIBRARY = "pub mod contender;\npub mod keys;\nmod random;\npub mod recipe;\npub mod resource;\n\npub use random::Random;\n"
 MANIFEST = """[package]
 name = "testkit"
 publish = false

@@ -12,8 +12,8 @@ use testkit::{Proxy, Random, free_address};
 
 use self::links::{Links, Silence};
 use self::member::{Member, Role};
-use crate::crew::waited;
 use crate::run::System;
+use crate::workers::waited;
 
 pub(crate) const SERVERS: usize = 3;
 

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::checks::Belief;
-use crate::crew::Kind;
 use crate::run::TIMEOUT_MS;
+use crate::workers::Kind;
 
 /// Debian's jars. The ones in `libcurator-recipes-java` list their dependencies.
 const JARS: [&str; 2] = ["curator-recipes", "slf4j-simple"];

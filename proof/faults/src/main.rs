@@ -7,7 +7,6 @@
 //! machine's scheduling. `soak` injects only client churn, and checks for an hour that nothing grows.
 
 mod checks;
-mod crew;
 mod disk;
 mod ensemble;
 mod figures;
@@ -20,6 +19,7 @@ mod served;
 mod soak;
 mod time;
 mod worker;
+mod workers;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -29,13 +29,13 @@ use testkit::{TempFolder, with_death_signal};
 use tokio::runtime::Runtime;
 
 use crate::checks::Belief;
-use crate::crew::Kind;
 use crate::ensemble::Ensemble;
 use crate::foreign::Foreign;
 use crate::programs::{Version, own_program};
 use crate::run::{Plan, Run, System, TIMEOUT_MS};
 use crate::served::Served;
 use crate::worker::Mistake;
+use crate::workers::Kind;
 
 /// Hurts real servers while several processes use their locks, and checks the promises.
 #[derive(Parser)]
@@ -148,7 +148,7 @@ fn start(
     runtime: &Runtime,
 ) -> Result<bool, String> {
     let limit = Duration::from_secs(60);
-    if !crew::waited(limit, || system.is_well()) {
+    if !workers::waited(limit, || system.is_well()) {
         return Err(format!("the servers do not start: {}", system.logs()));
     }
     let seed = common.seed.unwrap_or_else(|| time::now() % 1_000_000);

@@ -12,12 +12,12 @@ use testkit::linearizable::Call;
 use tokio::runtime::Handle;
 
 use crate::checks::{Belief, Checker, Fault, WorkerId};
-use crate::crew::{Crew, Kind, locked, waited};
 use crate::figures::tables;
 use crate::plan::Deck;
 use crate::report::Report;
 use crate::time::{nanos, now, seconds};
 use crate::worker::{connect_options, user};
+use crate::workers::{Kind, Workers, locked, waited};
 
 /// Session timeout of all clients, in milliseconds.
 pub(crate) const TIMEOUT_MS: u64 = 3_000;
@@ -64,7 +64,7 @@ pub(crate) struct Plan {
 
 pub(crate) struct Run<S> {
     system: S,
-    crew: Crew,
+    workers: Workers,
     checker: Arc<Mutex<Checker>>,
     random: Random,
     deck: Deck,
@@ -87,14 +87,14 @@ impl<S: System> Run<S> {
     ) -> Result<Self, String> {
         let allowance = Duration::from_millis(TIMEOUT_MS) + RECONNECTION;
         let checker = Arc::new(Mutex::new(Checker::new(nanos(allowance))));
-        let crew = Crew::start(kinds, checker.clone());
-        if !crew.are_ready_within(PATIENCE) {
+        let workers = Workers::start(kinds, checker.clone());
+        if !workers.are_ready_within(PATIENCE) {
             return Err(format!("the workers do not connect; {}", system.logs()));
         }
         let kinds = [&system.kinds()[..], &OF_CLIENTS].concat();
         Ok(Self {
             system,
-            crew,
+            workers,
             checker,
             random: Random(plan.seed),
             deck: Deck::new(kinds),
@@ -118,7 +118,7 @@ impl<S: System> Run<S> {
         }
         is_good = is_good && self.finish();
         let to = now();
-        self.crew.end();
+        self.workers.end();
         let mut checker = locked(&self.checker);
         let violations = checker.check_all().to_vec();
         for violation in violations.iter().take(10) {
@@ -173,10 +173,10 @@ impl<S: System> Run<S> {
     }
 
     fn hurt(&mut self, kind: &'static str) -> Result<String, String> {
-        let worker = self.random.within(0..self.crew.count() as u64) as usize;
+        let worker = self.random.within(0..self.workers.count() as u64) as usize;
         match kind {
-            "client killed" => self.crew.kill(worker),
-            "client stopped" => self.crew.stop(worker),
+            "client killed" => self.workers.kill(worker),
+            "client stopped" => self.workers.stop(worker),
             "client cut off" => {
                 let (there, back) =
                     [(true, true), (true, false), (false, true)][self.random.within(0..3) as usize];
@@ -190,7 +190,7 @@ impl<S: System> Run<S> {
                 }
             }
             "connections reset" => {
-                let all = (0..self.crew.count()).flat_map(|worker| self.system.proxies(worker));
+                let all = (0..self.workers.count()).flat_map(|worker| self.system.proxies(worker));
                 all.for_each(Proxy::break_off);
                 return Ok("all".to_owned());
             }
@@ -203,8 +203,8 @@ impl<S: System> Run<S> {
     fn heal(&mut self, kind: &'static str) -> Result<(), String> {
         let worker = self.victim.unwrap_or_default();
         match kind {
-            "client killed" => self.crew.restart(worker),
-            "client stopped" => self.crew.resume(worker),
+            "client killed" => self.workers.restart(worker),
+            "client stopped" => self.workers.resume(worker),
             "client cut off" => self.system.proxies(worker).iter().for_each(Proxy::mend),
             "connections reset" => {}
             _ => return self.system.heal(),
@@ -243,7 +243,7 @@ impl<S: System> Run<S> {
     /// Ends the workers' tasks in order, and checks what remains.
     fn finish(&mut self) -> bool {
         self.say("all faults are over: each task finishes its turn");
-        let late = self.crew.finish_within(PATIENCE);
+        let late = self.workers.finish_within(PATIENCE);
         if !late.is_empty() {
             let late = late.join(", ");
             return self.broken(&format!("progress: {late} cannot finish"));
@@ -269,7 +269,7 @@ impl<S: System> Run<S> {
         let session = client.session().await;
         let session = session.map_err(|error| format!("error: no session: {error}"))?;
         let reader = WorkerId {
-            number: self.crew.count(),
+            number: self.workers.count(),
             life: 0,
             belief: Belief::Promised,
         };

@@ -6,7 +6,7 @@
 //! reports its znodes, sessions, watches and log size, and each client reports its grants and tasks. [`flat`] checks
 //! these figures.
 
-mod flat;
+mod growth_check;
 pub(crate) mod load;
 mod members;
 mod proc;
@@ -24,14 +24,14 @@ use lockkeeper::{Client, connect_with};
 use lockkeeper_store::ZnodePath;
 use testkit::TempFolder;
 
-use self::flat::DiskBound;
+use self::growth_check::DiskBound;
 use self::members::Members;
 use self::sample::Sample;
 use self::server::Server;
-use crate::crew::waited;
 use crate::programs;
 use crate::run::{TIMEOUT_MS, no_entry_is_left};
 use crate::worker::connect_options;
+use crate::workers::waited;
 
 #[derive(Args, Clone)]
 pub(crate) struct Options {
@@ -177,30 +177,33 @@ impl Soak {
 
     fn judge(&mut self) {
         let samples = &self.samples;
-        self.violations.extend(flat::leaks(samples));
+        self.violations.extend(growth_check::leaks(samples));
         self.violations
-            .extend(flat::standstills(samples, &COUNTERS));
-        self.violations.extend(flat::broken(samples));
+            .extend(growth_check::standstills(samples, &COUNTERS));
+        self.violations.extend(growth_check::broken(samples));
         let bound = self.server.disk_bound();
         self.violations
-            .extend(flat::beyond_the_disk(samples, "server.disk", bound));
+            .extend(growth_check::beyond_the_disk(samples, "server.disk", bound));
         // One more while the next one is made, and one that is kept because it is more than twice as large as all
         // newer ones.
         let kept = (server::KEPT + 2) as f64;
         self.violations
-            .extend(flat::beyond(samples, "server.backups", kept));
+            .extend(growth_check::beyond(samples, "server.backups", kept));
         // It has no large values, and writes little during a snapshot.
         let bound = DiskBound {
             snapshot: 0.0,
             between: 64.0 * 1024.0 * 1024.0,
         };
-        self.violations
-            .extend(flat::beyond_the_disk(samples, "embedded.disk", bound));
+        self.violations.extend(growth_check::beyond_the_disk(
+            samples,
+            "embedded.disk",
+            bound,
+        ));
     }
 
     /// Prints the figures. Returns `true` without violations.
     fn tell(&self, options: &Options) -> bool {
-        print!("{}", flat::table(&self.samples));
+        print!("{}", growth_check::table(&self.samples));
         print!("{}", self.totals(options));
         for violation in &self.violations {
             println!("VIOLATION: {violation}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lockkeeper::{Clock, StoreOptions};
 use lockkeeper_store::simulation::{Backup, DiskFaults, Ensemble, ServerHost, Weather};
 
-use crate::crew::Crew;
+use crate::client_tasks::ClientTasks;
 use crate::history::History;
 use crate::resource::Resource;
 use crate::world::{Random, SERVER, World, drifting};
@@ -107,7 +107,7 @@ pub(crate) struct Operator {
     /// The server, which is never started in a run with an ensemble.
     pub(crate) host: ServerHost,
     pub(crate) ensemble: Option<Ensemble>,
-    pub(crate) crews: Vec<Rc<Crew>>,
+    pub(crate) crews: Vec<Rc<ClientTasks>>,
     pub(crate) resources: Vec<Rc<Resource>>,
     pub(crate) history: Rc<History>,
     pub(crate) backup: Option<Backup>,
@@ -261,14 +261,14 @@ impl Operator {
             }
             Fault::Partition => {
                 self.world.count("fault: partition");
-                let client = self.crew().host();
+                let client = self.tasks().host();
                 self.part(&client, &self.world.hosts());
                 tokio::time::sleep(self.random.below_ms(30_000)).await;
                 self.world.network().heal();
             }
             Fault::Reset => {
                 self.world.count("fault: connections reset");
-                let client = self.crew().host();
+                let client = self.tasks().host();
                 self.world.network().reset(&client);
             }
             Fault::DiskFails => {
@@ -295,13 +295,13 @@ impl Operator {
             }
             Fault::ClientKilled => {
                 self.world.count("fault: client killed");
-                self.crew().kill();
+                self.tasks().kill();
             }
             Fault::ClientStopped => {
                 self.world.count("fault: client stopped");
-                let crew = self.crew();
-                if let Some(clock) = crew.clock() {
-                    self.stop(&clock, &crew.host()).await;
+                let tasks = self.tasks();
+                if let Some(clock) = tasks.clock() {
+                    self.stop(&clock, &tasks.host()).await;
                 }
             }
             Fault::ServerStopped => {
@@ -432,7 +432,7 @@ impl Operator {
         self.world.network().heal();
     }
 
-    fn crew(&mut self) -> Rc<Crew> {
+    fn tasks(&mut self) -> Rc<ClientTasks> {
         let count = self.crews.len() as u64;
         self.crews[self.random.within(0..count) as usize].clone()
     }

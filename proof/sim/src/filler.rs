@@ -6,7 +6,7 @@ use lockkeeper::{Client, Clock, Error, ZnodePath};
 use lockkeeper_store::CreateMode;
 use tokio::task::{JoinHandle, spawn_local};
 
-use crate::crew::connect;
+use crate::client_tasks::connect;
 use crate::world::{Random, World, drifting};
 
 /// A client that creates large znodes for a while, and deletes them.

@@ -5,7 +5,7 @@
 //! events, and `--seed N --trace` replays it exactly.
 
 mod actor;
-mod crew;
+mod client_tasks;
 mod faults;
 mod filler;
 mod history;

@@ -7,7 +7,7 @@ use lockkeeper::{Client, Election, LeaderChange, LockError};
 use testkit::recipe::Recipe;
 use tokio::task::JoinSet;
 
-use crate::crew::connect;
+use crate::client_tasks::connect;
 use crate::resource::Resource;
 use crate::world::{Random, World, drifting};
 

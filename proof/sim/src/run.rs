@@ -13,7 +13,7 @@ use testkit::recipe::Recipe;
 use tokio::runtime::Builder;
 use tokio::task::{JoinSet, LocalSet};
 
-use crate::crew::{Crew, Work};
+use crate::client_tasks::{ClientTasks, Work};
 use crate::faults::{Operator, calm};
 use crate::filler::Filler;
 use crate::history::History;
@@ -252,7 +252,7 @@ impl Simulation {
             host,
             ensemble,
             crews: crews
-                .map(|number| Rc::new(Crew::new(&world, number)))
+                .map(|number| Rc::new(ClientTasks::new(&world, number)))
                 .collect(),
             resources,
             history: history.clone(),
@@ -355,7 +355,7 @@ impl Simulation {
 
     fn crews(&mut self) -> JoinSet<Client> {
         let mut crews = JoinSet::new();
-        for crew in self.operator.crews.clone() {
+        for tasks in self.operator.crews.clone() {
             let work = Work {
                 random: self.random.fork(),
                 resources: self.operator.resources.clone(),
@@ -363,7 +363,7 @@ impl Simulation {
                 turns: self.plan.turns,
                 sabotage: self.plan.sabotage.filter(|_| crews.is_empty()),
             };
-            crews.spawn_local(crew.run(work));
+            crews.spawn_local(tasks.run(work));
         }
         crews
     }

@@ -8,7 +8,7 @@ use lockkeeper::{Client, FencingEnforced, Warden, WardenReport, WardenReports};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_local};
 
-use crate::crew::connect;
+use crate::client_tasks::connect;
 use crate::resource::Resource;
 use crate::world::{Random, World, drifting};
 

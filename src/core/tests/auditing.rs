@@ -1,6 +1,6 @@
 //! The changes that an audit log keeps.
 
-use super::super::audit::{Change, ChangeKind};
+use super::super::introspection::{Change, ChangeKind};
 use super::acl::{ADMIN, everybody, set_acl};
 use super::room::delete;
 use super::*;

@@ -4,9 +4,9 @@
 use lockkeeper::{Client, Error, LockError};
 
 use crate::Random;
-use crate::gate::{Closed, CriticalSection, Gate, Part};
 use crate::keys;
 use crate::recipe::{AcquireMode, Held, Recipe, wait_for_all};
+use crate::resource::{Closed, CriticalSection, Gate, Part};
 
 /// Keys of each contender of a client. The last one takes several together.
 pub const CONTENDERS: [&[&str]; 7] = [

@@ -3,8 +3,8 @@
 mod bulk;
 mod contend;
 mod paths;
+mod session_churn;
 mod tally;
-mod visit;
 mod watching;
 
 use std::io::{BufRead, Write};
@@ -17,7 +17,7 @@ use clap::Parser;
 use lockkeeper::{Client, ConnectOptions, LockError, Store, StoreOptions, connect_with};
 use testkit::Random;
 use testkit::contender::is_out_of_reach;
-use testkit::gate::Gate;
+use testkit::resource::Gate;
 use tokio::task::JoinSet;
 
 use self::contend::Contender;
@@ -245,7 +245,7 @@ fn start(
         tasks.spawn(watching::watch(load(), client.clone(), random.fork()));
         tasks.spawn(watching::observe(load(), client.clone(), random.fork()));
         tasks.spawn(watching::follow(load(), client.clone(), random.fork()));
-        tasks.spawn(visit::visit(load(), random.fork()));
+        tasks.spawn(session_churn::visit(load(), random.fork()));
     }
     if options.number == 0 {
         tasks.spawn(watching::guard(load.clone(), last.clone()));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use testkit::{ChildProcess, four_letter_word, free_address, last_lines, open_log, serve};
 
-use super::flat::DiskBound;
+use super::growth_check::DiskBound;
 use super::proc::{Files, field, files, usage};
 use super::sample::Sample;
 

@@ -7,9 +7,9 @@ use lockkeeper::testing::TestStore;
 
 use super::*;
 use crate::checks::{Belief, Checker, WorkerId};
-use crate::crew::locked;
 use crate::run::no_entry_is_left;
 use crate::time::{nanos, now};
+use crate::workers::locked;
 
 /// Returns a reporter that passes reports to a checker directly.
 fn reporter(number: usize, checker: &Arc<Mutex<Checker>>) -> Arc<Reporter> {

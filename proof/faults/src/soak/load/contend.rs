@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use lockkeeper::{Client, LockError};
 use testkit::Random;
 use testkit::contender::{Stays, enter, wait};
-use testkit::gate::{Closed, CriticalSection};
 use testkit::recipe::{AcquireMode, Held};
+use testkit::resource::{Closed, CriticalSection};
 
 use super::{Load, violation};
 

@@ -1,4 +1,4 @@
-//! [`Crew`]: the tasks of one client, and of the processes that replace it when it is killed.
+//! [`ClientTasks`]: the tasks of one client, and of the processes that replace it when it is killed.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use crate::resource::Resource;
 use crate::run::Sabotage;
 use crate::world::{Random, World, drifting};
 
-pub(crate) struct Crew {
+pub(crate) struct ClientTasks {
     world: World,
     number: u64,
     /// Clock of the host that runs the current process.
@@ -36,7 +36,7 @@ pub(crate) struct Work {
     pub(crate) sabotage: Option<Sabotage>,
 }
 
-impl Crew {
+impl ClientTasks {
     pub(crate) fn new(world: &World, number: u64) -> Self {
         Self {
             world: world.clone(),

@@ -1,4 +1,4 @@
-//! [`Crew`]: the worker processes, and the checker of their reports.
+//! [`Workers`]: the worker processes, and the checker of their reports.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{ChildStdin, Command, Stdio};
@@ -37,24 +37,24 @@ pub(crate) struct Kind {
     pub(crate) command: Box<dyn Fn(usize, u32) -> Command>,
 }
 
-pub(crate) struct Crew {
+pub(crate) struct Workers {
     kinds: Vec<Kind>,
     workers: Vec<Worker>,
     checker: Arc<Mutex<Checker>>,
 }
 
-impl Crew {
+impl Workers {
     /// Starts a worker of each kind. A worker's number is its position.
     pub(crate) fn start(kinds: Vec<Kind>, checker: Arc<Mutex<Checker>>) -> Self {
-        let mut crew = Self {
+        let mut workers = Self {
             kinds,
             workers: Vec::new(),
             checker,
         };
-        for number in 0..crew.kinds.len() {
-            crew.workers.push(crew.spawn(number, 0));
+        for number in 0..workers.kinds.len() {
+            workers.workers.push(workers.spawn(number, 0));
         }
-        crew
+        workers
     }
 
     fn spawn(&self, number: usize, life: u32) -> Worker {
