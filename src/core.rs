@@ -9,7 +9,6 @@
 //! [`Txn`]s, and [`Core::replay`] applies them again without any decision.
 
 mod acl;
-#[cfg(any(test, feature = "server"))]
 mod budget;
 #[cfg(any(test, feature = "simulation"))]
 mod dump;
@@ -40,7 +39,6 @@ mod watches;
 mod work;
 mod write;
 
-#[cfg(any(test, feature = "server"))]
 pub(crate) use self::budget::bytes_of_acl;
 pub(crate) use self::effects::Effects;
 #[cfg(any(test, feature = "server"))]

@@ -17,7 +17,7 @@ pub(crate) struct Faults {
 
 #[derive(Debug)]
 enum Change {
-    FrameChain {
+    Link {
         name: String,
         inode: u64,
     },
@@ -125,7 +125,7 @@ impl State {
         // synced.
         let inode = self.new_inode(File::default());
         self.names.insert(name.to_owned(), inode);
-        self.changes.push(Change::FrameChain {
+        self.changes.push(Change::Link {
             name: name.to_owned(),
             inode,
         });
@@ -251,7 +251,7 @@ impl State {
 
 fn carry_out(names: &mut BTreeMap<String, u64>, change: Change) {
     match change {
-        Change::FrameChain { name, inode } => {
+        Change::Link { name, inode } => {
             names.insert(name, inode);
         }
         Change::Rename { from, to, inode } => {
