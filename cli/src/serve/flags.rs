@@ -12,63 +12,63 @@ use crate::values::{self, AuditPlace, Data, Digest, Listen};
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Flags {
-    /// Reads options from this file, in TOML, under the same names; flags win
+    /// Reads options from this TOML file, under the same names. Flags override the file
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Shows what would be served, or what is wrong, and exits; opens neither the store nor a port
+    /// Prints the configuration, or the mistakes in it, and exits without opening the store or a port
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true)]
     pub(crate) check_config: bool,
 
-    /// Address for plain connections, where port 0 takes any free port, or unix:PATH for a Unix socket; can be given
-    /// once for each [default: 127.0.0.1:2181, unless there is --tls-listen or a Unix socket]
+    /// Address for connections without TLS, or unix:PATH for a Unix socket. Port 0 takes any free port. Can be given
+    /// once for each [default: 127.0.0.1:2181, unless --tls-listen or a Unix socket is given]
     #[arg(long, value_name = "ADDRESS|unix:PATH", help_heading = "Addresses")]
     pub(crate) listen: Vec<Listen>,
-    /// Permissions of the Unix socket's file, in octal digits; to connect takes the permission to write
+    /// Permissions of the Unix socket's file, as octal digits. Clients need write permission to connect
     #[arg(long, value_name = "MODE", value_parser = values::mode, default_value = "600", help_heading = "Addresses")]
     pub(crate) unix_mode: u32,
-    /// Ends the session of a Unix socket's client when its process exits; false waits for its timeout
+    /// Ends the session of a Unix socket's client when the client's process exits, without waiting for the timeout
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, hide_possible_values = true, help_heading = "Addresses")]
     pub(crate) watch_processes: bool,
-    /// Address for metrics and health over HTTP: /metrics in the text format of Prometheus, and /healthz and
-    /// /readyz for probes [default: none]
+    /// Address that serves /metrics (in Prometheus text format) and the probes /healthz and /readyz over HTTP [default:
+    /// none]
     #[arg(long, value_name = "ADDRESS", value_parser = values::address, help_heading = "Addresses")]
     pub(crate) metrics_listen: Option<SocketAddr>,
-    /// Allows an address that other machines can reach without authentication
+    /// Allows clients of other machines to connect without authentication
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true, help_heading = "Addresses")]
     pub(crate) insecure: bool,
 
-    /// Address of a page for browsers that shows the locks as they change, those that a client without a name may see
-    /// [default: none]
+    /// Address of a web page that shows locks live. It shows only locks that unauthenticated clients may see [default:
+    /// none]
     #[arg(long, value_name = "ADDRESS", value_parser = values::address, help_heading = "Dashboard")]
     pub(crate) dashboard: Option<SocketAddr>,
-    /// A name under which browsers reach the page, in addition to addresses and localhost; can be given several times
+    /// Host name allowed in the page's URL, in addition to IP addresses and localhost. Can be repeated
     #[arg(long, value_name = "NAME", value_parser = values::host, help_heading = "Dashboard")]
     pub(crate) dashboard_host: Vec<String>,
-    /// Lets the page's users ask for locks and take them away, with the token
+    /// Lets users with the token ask holders for locks and take locks away
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true, help_heading = "Dashboard")]
     pub(crate) dashboard_allow_revoke: bool,
-    /// File with the token, in its first line, which only its owner may read; needed to revoke, and to see anything at
-    /// an address that other machines can reach
+    /// File with the token in its first line, readable only by its owner. Users need the token to revoke locks, and to
+    /// see anything at an address that other machines can reach
     #[arg(long, value_name = "FILE", help_heading = "Dashboard")]
     pub(crate) dashboard_token_file: Option<PathBuf>,
 
-    /// Address for TLS connections; needs --tls-cert and --tls-key
+    /// Address for TLS connections. Needs --tls-cert and --tls-key
     #[arg(long, value_name = "ADDRESS", value_parser = values::address, help_heading = "TLS")]
     pub(crate) tls_listen: Option<SocketAddr>,
-    /// The server's certificate chain, as PEM
+    /// Certificate chain of the server, as PEM
     #[arg(long, value_name = "FILE", help_heading = "TLS")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// The key of the certificate, as PEM
+    /// Private key of the certificate, as PEM
     #[arg(long, value_name = "FILE", help_heading = "TLS")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Requires client certificates signed by this authority; can be given several times
+    /// Requires client certificates signed by this authority. Can be repeated
     #[arg(long, value_name = "FILE", help_heading = "TLS")]
     pub(crate) tls_client_ca: Vec<PathBuf>,
-    /// Identifies clients by the URIs of their certificates (SPIFFE) instead of the subjects
+    /// Identifies clients by the URIs (SPIFFE) in their certificates instead of the subjects
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true, help_heading = "TLS")]
     pub(crate) tls_client_uri: bool,
 
-    /// Directory of the store, created if it is missing; or `memory`, which keeps nothing
+    /// Directory of the store, created if missing, or `memory` for a store that ends with the server
     #[arg(
         long,
         value_name = "DIR|memory",
@@ -76,10 +76,10 @@ pub(crate) struct Flags {
         help_heading = "Store"
     )]
     pub(crate) data: Data,
-    /// Time to wait for a store that another process still has open, as a server that is ending [default: not at all]
+    /// Time to wait while another process has the store open, such as a server that is stopping [default: not at all]
     #[arg(long, value_name = "DURATION", value_parser = values::duration, help_heading = "Store")]
     pub(crate) open_timeout: Option<Duration>,
-    /// Durability class: the moment at which a write is acknowledged
+    /// Durability class, which decides when a write is acknowledged
     #[arg(
         long,
         value_name = "fsync|delayed-restart|none",
@@ -88,122 +88,123 @@ pub(crate) struct Flags {
         help_heading = "Store"
     )]
     pub(crate) durability: DurabilityClass,
-    /// Unit of time: sessions expire up to one tick after their timeout
+    /// Unit of time. Sessions expire at most one tick after their timeout
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "2s", help_heading = "Store")]
     pub(crate) tick: Duration,
-    /// Shortest session timeout [default: 2 ticks]
+    /// Shortest session timeout that clients can get [default: 2 ticks]
     #[arg(long, value_name = "DURATION", value_parser = values::duration, help_heading = "Store")]
     pub(crate) min_session_timeout: Option<Duration>,
-    /// Longest session timeout; at most 2147483647ms, 24.8 days [default: 20 ticks]
+    /// Longest session timeout that clients can get, at most 2147483647ms (24.8 days) [default: 20 ticks]
     #[arg(long, value_name = "DURATION", value_parser = values::duration, help_heading = "Store")]
     pub(crate) max_session_timeout: Option<Duration>,
-    /// Interval of the search for empty containers and expired TTL znodes
+    /// Interval between searches for empty containers and expired TTL znodes
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "1m", help_heading = "Store")]
     pub(crate) reaper_interval: Duration,
-    /// Allows znodes with a time to live (TTL), which ZooKeeper refuses by default, too
+    /// Allows znodes with a time to live (TTL). By default they are refused, as in ZooKeeper
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true, help_heading = "Store")]
     pub(crate) allow_ttl: bool,
 
-    /// Makes a backup whenever the last one is this old, from 1s; needs --backup-dir [default: never]
+    /// Makes a backup when the newest backup is this old, at least 1s. Needs --backup-dir [default: never]
     #[arg(long, value_name = "DURATION", value_parser = values::duration, help_heading = "Backups")]
     pub(crate) backup_every: Option<Duration>,
-    /// Folder of the backups, which must exist; stores may share one
+    /// Folder for the backups, which must exist. Several stores may share a folder
     #[arg(long, value_name = "DIR", help_heading = "Backups")]
     pub(crate) backup_dir: Option<PathBuf>,
-    /// Number of backups of this store to keep: after each one the oldest beyond that are removed
+    /// Number of backups of this store to keep. Each new backup removes older ones, except much larger ones
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "24", help_heading = "Backups")]
     pub(crate) keep: usize,
 
-    /// Requires authentication of every client, by password or client certificate
+    /// Requires every client to authenticate by password, client certificate or Unix user
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true, help_heading = "Access")]
     pub(crate) require_auth: bool,
-    /// A user whose password is accepted, from `lockkeeper digest`; can be given several times
+    /// User whose password is accepted, as printed by `lockkeeper digest`. Can be repeated
     #[arg(long, value_name = "USER:DIGEST", help_heading = "Access")]
     pub(crate) user: Vec<Digest>,
-    /// The super user, who may do everything, from `lockkeeper digest`
+    /// Super user, who may do everything, as printed by `lockkeeper digest`
     #[arg(long, value_name = "USER:DIGEST", help_heading = "Access")]
     pub(crate) super_digest: Option<Digest>,
-    /// Four-letter words that are answered, as srvr,ruok,mntr; * for all
+    /// Four-letter words to answer, such as srvr,ruok,mntr, or * for all
     #[arg(long, value_name = "WORDS", value_parser = words, default_value = "srvr", help_heading = "Access")]
     pub(crate) four_letter_words: String,
-    /// Clients whose four-letter words are answered: addresses, networks as 10.0.0.0/8, unix for the Unix socket, or *
+    /// Clients that may use four-letter words: addresses, networks such as 10.0.0.0/8, unix for the Unix socket, or *
     /// for all
     #[arg(long, value_name = "CLIENTS", value_parser = word_clients, default_value = "*", help_heading = "Access")]
     pub(crate) four_letter_words_from: String,
-    /// File with a token that /metrics asks for, as a bearer token or as the password of any user; /healthz and /readyz
-    /// stay open
+    /// File with the token for /metrics. Requests contain it as a bearer token or as the password of any user. /healthz
+    /// and /readyz need no token
     #[arg(long, value_name = "FILE", help_heading = "Access")]
     pub(crate) metrics_token_file: Option<PathBuf>,
 
-    /// Writes who deleted, changed access control lists or failed to authenticate, one JSON object a line, to this file,
-    /// or - for stdout; SIGHUP opens it anew
+    /// Records deletes, changes of access control lists and authentications in this file, or on stdout for -. Each line
+    /// is a JSON object. SIGHUP reopens the file
     #[arg(long, value_name = "FILE|-", help_heading = "Operators")]
     pub(crate) audit_log: Option<AuditPlace>,
-    /// Unix socket for `lockkeeper admin`, for the server's own user and root
+    /// Unix socket for `lockkeeper admin`, which only the server's own user and root may use
     #[arg(long, value_name = "PATH", help_heading = "Operators")]
     pub(crate) admin_socket: Option<PathBuf>,
-    /// Longest time of a drain, which `lockkeeper admin drain` begins, until the server stops with sessions left
+    /// Maximum duration of a drain (`lockkeeper admin drain`). After it, the server stops even if sessions are left
     /// [default: until all sessions have ended]
     #[arg(long, value_name = "DURATION", value_parser = values::duration, help_heading = "Operators")]
     pub(crate) drain_timeout: Option<Duration>,
-    /// Reloads, as SIGHUP does, when the configuration file, a certificate or the token file has changed
+    /// Reloads, like SIGHUP, when the configuration file, a TLS file or the metrics token file changes
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true, help_heading = "Operators")]
     pub(crate) watch_files: bool,
 
-    /// Limit of connections, or fewer where --max-memory is small [default: 16384, or as many as the hard limit of open
-    /// files allows]
+    /// Maximum number of connections. A small --max-memory reduces it [default: 16384, or as many as the hard limit of
+    /// open files allows]
     #[arg(long, value_name = "N", value_parser = values::count, help_heading = "Limits")]
     pub(crate) max_connections: Option<usize>,
-    /// Limit of connections from one IP address, of IPv6 from one /64 [default: three quarters of --max-connections]
+    /// Maximum number of connections from one IPv4 address or IPv6 /64 network [default: three quarters of
+    /// --max-connections]
     #[arg(long, value_name = "N", value_parser = values::count, help_heading = "Limits")]
     pub(crate) max_connections_per_address: Option<usize>,
-    /// Limit of half-open connections: without a session, or without the authentication that is required; when
-    /// another arrives, the oldest of the address that has most is closed
+    /// Maximum number of half-open connections, which lack a session or required authentication. Beyond it, the server
+    /// closes the oldest one of the address that has the most
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "1024", help_heading = "Limits")]
     pub(crate) max_half_open: usize,
-    /// Time limit for a connection to open a session and, where required, to authenticate
+    /// Time limit for a connection to open a session and, if required, to authenticate
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "10s", help_heading = "Limits")]
     pub(crate) handshake_timeout: Duration,
-    /// Longest request, from 1K to 2M
+    /// Maximum size of a request, from 1K to 2M
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, default_value = "1048575", help_heading = "Limits")]
     pub(crate) max_frame: usize,
-    /// Limit of requests of one connection in flight
+    /// Maximum number of unanswered requests of one connection
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "1024", help_heading = "Limits")]
     pub(crate) max_in_flight: usize,
-    /// Limit of a client's unread replies, at least 64K, or less where --max-memory is small; beyond it the
-    /// connection is closed
+    /// Maximum size of a client's unread replies, at least 64K. A small --max-memory reduces it. Beyond it, the server
+    /// closes the connection
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, default_value = "16M", help_heading = "Limits")]
     pub(crate) max_outgoing: usize,
-    /// Limit of incomplete requests, of all connections together, at least 32M, or less where --max-memory is small;
-    /// beyond it the connection with the oldest one is closed
+    /// Maximum total size of incomplete requests, at least 32M. A small --max-memory reduces it. Beyond it, the server
+    /// closes the connection with the oldest incomplete request
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, default_value = "256M", help_heading = "Limits")]
     pub(crate) max_unfinished: usize,
-    /// Limit of sessions
+    /// Maximum number of sessions
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "1048576", help_heading = "Limits")]
     pub(crate) max_sessions: usize,
-    /// Limit of watches of one session
+    /// Maximum number of watches of one session
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "1048576", help_heading = "Limits")]
     pub(crate) max_watches_per_session: usize,
-    /// Limit of znodes
+    /// Maximum number of znodes
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "268435456", help_heading = "Limits")]
     pub(crate) max_znodes: usize,
-    /// Limit of the memory of the process, in bytes [default: three quarters of its control group's limit, else half of
-    /// the machine's; on macOS 1 GiB]
+    /// Maximum memory of the process [default: three quarters of its control group's limit, or else half of the
+    /// machine's memory; on macOS 1 GiB]
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, help_heading = "Limits")]
     pub(crate) max_memory: Option<usize>,
 
     /// Number of threads that serve connections [default: half of the cores, at most 4]
     #[arg(long, value_name = "N", value_parser = threads, help_heading = "Running")]
     pub(crate) threads: Option<usize>,
-    /// Longest time for which a thread polls its connections before it sleeps, from 0 (never) to 10ms [default: 100us, or
-    /// 0 on a single core]
+    /// Maximum time that a thread polls its connections before it sleeps, from 0 (never) to 10ms [default: 100us, or 0
+    /// on a single core]
     #[arg(long, value_name = "DURATION", value_parser = values::busy_poll, help_heading = "Running")]
     pub(crate) busy_poll: Option<Duration>,
-    /// Ends in order after this time without a connection or session, or when the file of its Unix socket is gone: for a
-    /// server that is started on demand [default: never]
+    /// Stops in order after this time without connections and sessions, or when the Unix socket's file is removed. For
+    /// servers that are started on demand [default: never]
     #[arg(long, value_name = "DURATION", value_parser = values::duration, help_heading = "Running")]
     pub(crate) idle_exit: Option<Duration>,
-    /// Format of the log lines on stderr
+    /// Format of the log on stderr
     #[arg(
         long,
         value_name = "text|json",
@@ -212,7 +213,7 @@ pub(crate) struct Flags {
         help_heading = "Running"
     )]
     pub(crate) log_format: logs::Format,
-    /// Log level: error, warn, info, debug or trace, also as target=level; LOCKKEEPER_LOG sets it, too
+    /// Log level (off, error, warn, info, debug or trace), or a list of TARGET=LEVEL. LOCKKEEPER_LOG sets it, too
     #[arg(long, value_name = "LEVEL", value_parser = logs::level, default_value = "info", help_heading = "Running")]
     pub(crate) log_level: String,
 }
@@ -220,12 +221,12 @@ pub(crate) struct Flags {
 /// [`Durability`], as a value of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DurabilityClass {
-    /// Once it is on the disk
+    /// When the write is on disk
     Fsync,
-    /// As fsync for persistent znodes; sessions and their ephemerals are not waited for, and a start after a crash
-    /// waits until all clients must have given up
+    /// Like fsync for persistent znodes. Does not wait for sessions and ephemeral znodes, so after a crash the next
+    /// start waits until all clients must have given up their locks
     DelayedRestart,
-    /// At once: a power cut may take the last writes
+    /// Immediately. A kill or power cut may lose the last writes
     None,
 }
 

@@ -10,9 +10,9 @@ use tracing_subscriber::{Layer, fmt, registry};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people
+    /// Human-readable lines
     Text,
-    /// One JSON object a line
+    /// One JSON object per line
     Json,
 }
 
