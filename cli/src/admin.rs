@@ -15,7 +15,7 @@ use crate::values;
 
 #[derive(Args)]
 pub(crate) struct Admin {
-    /// The server's socket, as its --admin-socket says
+    /// Path of the server's --admin-socket
     #[arg(
         long,
         value_name = "PATH",
@@ -31,38 +31,38 @@ pub(crate) struct Admin {
 enum Command {
     /// Lists the sessions of the server.
     Sessions {
-        /// Prints one JSON object a line.
+        /// Prints one JSON object per line.
         #[arg(long)]
         json: bool,
     },
-    /// Ends a session: its locks pass on, and its client learns that it has lost them.
+    /// Ends a session, so that its locks pass to the next waiters.
     Kick {
-        /// Its id, as `sessions` shows it.
+        /// Session id, as shown by `sessions`.
         session: String,
     },
-    /// Closes the connection of a session, which its client may take up again.
+    /// Closes the connection of a session. The client may reconnect.
     Disconnect {
-        /// Its id, as `sessions` shows it.
+        /// Session id, as shown by `sessions`.
         session: String,
     },
-    /// Opens no more sessions, and stops the server when all have ended.
+    /// Refuses new sessions, and stops the server when all sessions have ended.
     ///
-    /// Clients that ask for a session go to the next server of their list. Holders and waiters finish.
+    /// Clients without a session try the next server in their list. Holders and waiters can finish.
     Drain {
-        /// Stops the server after this time, also with sessions left [default: --drain-timeout of the server].
+        /// Stops the server after this time even if sessions are left [default: the server's --drain-timeout].
         #[arg(long, value_name = "DURATION", value_parser = values::duration)]
         timeout: Option<Duration>,
-        /// Returns when the server has stopped.
+        /// Waits until the server has stopped.
         #[arg(long)]
         wait: bool,
     },
-    /// Opens sessions again.
+    /// Cancels a drain, so that the server opens sessions again.
     Undrain,
-    /// Reloads users, super user, four-letter words, certificates and the token of the metrics, as SIGHUP does.
+    /// Reloads users, super user, four-letter words, certificates and metrics token, like SIGHUP.
     Reload,
-    /// Prints the answer to a four-letter word, whichever words clients may send.
+    /// Prints the answer to a four-letter word, even if clients may not send it.
     Word {
-        /// The word, as mntr.
+        /// The word, such as mntr.
         word: String,
     },
 }

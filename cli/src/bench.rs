@@ -28,7 +28,7 @@ use report::Report;
 /// The arguments of `bench`.
 #[derive(Args, Debug)]
 pub(crate) struct Bench {
-    /// Workloads, in this order [default: all]
+    /// Workloads to measure, in this order [default: all]
     #[arg(value_enum, value_name = "WORKLOAD")]
     workloads: Vec<Workload>,
     /// Number of clients that contend for one lock, each with its own session
@@ -37,19 +37,19 @@ pub(crate) struct Bench {
     /// Number of locks in the workload `keys`
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     keys: u32,
-    /// Time to measure each workload
+    /// Time to measure each workload, in seconds
     #[arg(long, default_value = "2", value_parser = seconds)]
     seconds: Duration,
-    /// Time for which each workload runs before, unmeasured
+    /// Unmeasured time before each measurement, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "0.2", value_parser = seconds)]
     warm_up: Duration,
-    /// Beginning of the path of the znode in which all takes place; its parent must exist
+    /// Start of the new znode's path, to which a random number is added. The parent znode must exist
     #[arg(long, value_name = "PATH", default_value = "/lockkeeper-bench")]
     prefix: String,
-    /// Threads of this command
+    /// Number of threads of this command
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: u32,
-    /// Prints one JSON object for each line
+    /// Prints one JSON object per line of output
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -59,23 +59,23 @@ pub(crate) struct Bench {
 /// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Workload {
-    /// One request that the server answers at once (`exists`): the network's part in all others
+    /// One client sends `exists`, which the server answers immediately. Shows the network's share of the other times
     RoundTrip,
-    /// One client writes (`set`): the time in which the store keeps a change
+    /// One client sends `set`. Shows how long the store takes to keep a change
     Write,
     /// One client acquires and releases a free lock
     Acquire,
-    /// All clients want one lock: it goes from one to the next, in the order of their arrival
+    /// All clients contend for one lock, which passes from client to client in the order of arrival
     HandOver,
-    /// Two clients lock many keys, a few hundred at the same time
+    /// Two clients lock many keys, up to 256 at the same time
     Keys,
-    /// All clients want a semaphore of three permits
+    /// All clients contend for a semaphore with three permits
     Semaphore,
-    /// All clients want a read-write lock: every eighth writes, the others read
+    /// All clients contend for a read-write lock. Every eighth client writes, the others read
     #[value(name = "rwlock")]
     RwLock,
-    /// A process that holds the lock is killed: the time until the next client has it. At least once, which may take the
-    /// time after which the store gives up a session
+    /// Kills a process that holds the lock, and measures the time until the next client has it. Runs at least once,
+    /// which may take a session timeout
     Expiry,
 }
 

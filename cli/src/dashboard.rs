@@ -42,18 +42,18 @@ pub(crate) use self::shared::MAX_VIEWERS;
 /// The arguments of `dashboard`.
 #[derive(Args, Debug)]
 pub(crate) struct Dashboard {
-    /// The locks: with a slash in front those at and below the path, otherwise those with a name that begins so
+    /// Selects locks. /a/path selects the locks at and below that path, other text the lock names that start with it
     prefix: Option<String>,
-    /// Address of the page
+    /// Address at which to serve the page
     #[arg(long, value_name = "ADDRESS", value_parser = values::address, default_value = "127.0.0.1:2180")]
     listen: SocketAddr,
-    /// A name under which browsers reach the page, in addition to addresses and localhost; can be given several times
+    /// Host name allowed in the page's URL, in addition to IP addresses and localhost. Can be repeated
     #[arg(long = "dashboard-host", value_name = "NAME", value_parser = values::host)]
     hosts: Vec<String>,
-    /// Lets the page's user ask for locks and take them away, with the token of the URL
+    /// Lets users with the token ask holders for locks and take locks away
     #[arg(long)]
     allow_revoke: bool,
-    /// Takes the token from the first line of this file, which only its owner may read; by default it is random
+    /// File with the token in its first line, readable only by its owner [default: a random token]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     #[command(flatten)]

@@ -22,7 +22,7 @@ pub(crate) const GUARDIAN: &str = "elect-guardian";
 /// The arguments of `elect`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Elect {
-    /// The election: a name, or the path of its znode
+    /// Name of the election, or path of its znode
     name: String,
     /// The command and its arguments
     #[arg(
@@ -32,16 +32,16 @@ pub(crate) struct Elect {
         value_name = "COMMAND"
     )]
     command: Vec<OsString>,
-    /// Prints the leaders as they change, one a line, and is no candidate
+    /// Prints the new leader at each change, without being a candidate
     #[arg(long)]
     observe: bool,
-    /// Prints nothing but errors, apart from the leaders of --observe
+    /// Prints only errors, and the leaders of --observe
     #[arg(long)]
     quiet: bool,
-    /// Name of this candidate for others to see, as the address of a service; by default that of the command
+    /// Label that others see for this candidate, such as a service's address [default: the command's name]
     #[arg(long)]
     label: Option<String>,
-    /// Time between SIGTERM and SIGKILL for a command that has to end, if the leadership is certain for so long
+    /// Time between SIGTERM and SIGKILL when the command must end. Shorter if the leadership expires earlier
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "10s")]
     grace: Duration,
     #[command(flatten)]

@@ -12,13 +12,13 @@ use crate::values;
 
 #[derive(Args)]
 pub(crate) struct Health {
-    /// The address that the server's or the warden's --metrics-listen has
+    /// Address in --metrics-listen of the server or warden
     #[arg(long, value_name = "ADDRESS", value_parser = values::address, default_value = "127.0.0.1:9141")]
     http: SocketAddr,
-    /// Asks if it opens sessions now, and not just if it is alive
+    /// Checks that the server opens sessions now, not only that it is alive
     #[arg(long)]
     ready: bool,
-    /// Time limit of the answer
+    /// Time limit for the answer
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "5s")]
     timeout: Duration,
 }

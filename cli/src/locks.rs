@@ -21,12 +21,12 @@ use table::{MAX_LINE, MAX_TEXT, Table, duration, fitted};
 /// The arguments of `locks`.
 #[derive(Args, Debug)]
 pub(crate) struct Locks {
-    /// The locks: with a slash in front those at and below the path, otherwise those with a name that begins so
+    /// Selects locks. /a/path selects the locks at and below that path, other text the lock names that start with it
     prefix: Option<String>,
-    /// Prints one JSON object for each lock
+    /// Prints one JSON object per lock
     #[arg(long)]
     json: bool,
-    /// Shows them again as they change: on a terminal all, otherwise a line for each that has changed
+    /// Follows changes. Redraws the whole list on a terminal, and otherwise prints lines for each changed lock
     #[arg(long)]
     watch: bool,
     #[command(flatten)]

@@ -56,104 +56,110 @@ struct Arguments {
 enum Command {
     /// Runs a command under a lock, and stops it if the lock is lost.
     ///
-    /// The command gets its lock in variables: LOCKKEEPER_TOKEN has the fencing token, LOCKKEEPER_LOCK the path of the lock, and
-    /// LOCKKEEPER_HELD_UNTIL_MS the time (in milliseconds since 1970) until which the lock is certain without a renewal. The
-    /// lock is renewed until the command ends. Processes that the command leaves running are ended with it.
+    /// Sets variables for the command: LOCKKEEPER_TOKEN is the fencing token, LOCKKEEPER_LOCK the path of the lock, and
+    /// LOCKKEEPER_HELD_UNTIL_MS the time (in milliseconds since 1970) until which the lock is certain without a
+    /// renewal. Renews the lock until the command ends, and then ends the processes that the command has left running.
     ///
-    /// Exit codes: the command's own, 128 + N if signal N killed it, 126 and 127 if it cannot be executed or is not found.
-    /// From lockkeeper itself: 69 if the store cannot be reached, 75 if the lock was not acquired in time, 76 if it was
-    /// lost, 2 for wrong usage, 1 for another failure.
+    /// Exit codes: the command's exit code, 128 + N if signal N killed the command, 126 if the command cannot be
+    /// executed, 127 if it is not found. Exit codes of lockkeeper itself: 69 if the store cannot be reached, 75 if the
+    /// lock was not acquired in time, 76 if the lock was lost, 2 for wrong usage, 1 for another failure.
     Run(Box<run::Run>),
     #[command(name = run::GUARDIAN, hide = true)]
     RunGuardian(Box<run::Run>),
     /// Runs a command on the leader, and moves it as the leader changes.
     ///
-    /// If leadership is lost, the command is stopped and this candidate campaigns again. When the command ends on its own,
-    /// `elect` ends with its status. Environment, signals and exit codes are the same as for `run`.
+    /// If this candidate loses the leadership, `elect` stops the command and campaigns again. When the command ends on
+    /// its own, `elect` exits with the command's exit code. Environment, signals and exit codes are the same as for
+    /// `run`.
     Elect(Box<elect::Elect>),
     #[command(name = elect::GUARDIAN, hide = true)]
     ElectGuardian(Box<elect::Elect>),
     /// Lists held locks and their holders.
     ///
-    /// HELD counts from the moment at which the holder joined the queue, by the server's clock, so a holder that had to
-    /// wait has held for less. OVERDUE is the excess over the time that the holder declared, counted from its joining or
-    /// its last sign of life. A name without a leading slash is below /locks.
+    /// HELD is the time since the grant. If the store does not know the grant time, HELD shows `queued` and the time
+    /// since the holder joined the queue. OVERDUE is the excess over the time that the holder declared, counted from
+    /// the grant or the last keep_alive. A name without a leading slash is a lock below /locks.
     Locks(locks::Locks),
     /// Shows the queue of a lock: the holder, then the waiters in order.
     Who(who::Who),
     /// Shows locks live in the terminal.
     ///
-    /// Press ? for the keys. You can ask for a lock, or take it from the holder that is shown, after a confirmation. For
-    /// output without a terminal, or as JSON, use `lockkeeper locks --watch`.
+    /// Press ? to list the keys. The key r asks the holder of a lock to release it, and R takes the lock away, each
+    /// after a confirmation. Without a terminal, use `lockkeeper locks --watch`, with --json for JSON.
     Top(top::Top),
     /// Serves a web page that shows locks live.
     ///
-    /// stdout has one line, `lockkeeper dashboard URL`, once the page is served. Only programs on this machine can reach it,
-    /// unless --listen says otherwise. Then the token in the URL is needed to see anything. It runs until SIGTERM or SIGINT.
+    /// Prints `lockkeeper dashboard URL` to stdout when it serves the page. By default, only programs on this machine
+    /// can reach the page. If --listen lets other machines reach it, viewers need the token. Runs until SIGTERM or
+    /// SIGINT.
     Dashboard(dashboard::Dashboard),
-    /// Asks for a lock, or takes it away with --force.
+    /// Asks a holder to release its lock, or takes it away with --force.
     ///
-    /// A holder that listens for revocation decides what to do about the request. With --force it loses the lock
-    /// immediately, and may continue to work until it notices. This is safe only if every resource that the lock protects
-    /// checks fencing tokens. Exit codes: 0 done, 1 not held or nothing was done, 75 not released within --wait=DURATION.
+    /// A holder that listens for revocation requests decides whether to release the lock. With --force the holder loses
+    /// the lock immediately, but may continue to work until it notices. This is safe only if every resource that the
+    /// lock protects checks fencing tokens. Exit codes: 0 done, 1 the lock has no holder or nothing was done, 75 not
+    /// released within --wait=DURATION.
     Revoke(revoke::Revoke),
     /// Shows or changes the number of permits of a semaphore.
     ///
-    /// A change applies to all clients, while they hold and wait. A higher number lets waiters in. A lower one revokes
-    /// nothing. Commands that state the number, as in `run --permits 1/4`, must state the new one afterwards. Exit codes:
-    /// 0 done, 1 no such semaphore, or more permits are taken than the new number, 2 wrong usage.
+    /// A change applies to all clients, including current holders and waiters. A higher number lets waiters in. A lower
+    /// number revokes no permits. After a change, commands that state the number, such as `run --permits 1/4`, must
+    /// state the new number. Exit codes: 0 done, 1 no such semaphore, or more permits are taken than the new number, 2
+    /// wrong usage.
     Permits(permits::Permits),
     /// Reports locks held longer than their holders declared.
     ///
-    /// It watches all locks below the prefix, including those that appear later, and times each holder from its first
-    /// sight. A report can be late, but is never early. stdout has a line for each report, stderr the log (LOCKKEEPER_LOG
-    /// sets its level). Of several wardens with the same prefix one acts, and the others wait to take its place. It runs
+    /// Watches the selected locks, including new ones. Times each holder from the moment when the warden first sees it,
+    /// so a report can be late but is never early. Prints the reports to stdout and the log to stderr (LOCKKEEPER_LOG
+    /// sets the level). Of several wardens with the same prefix, one acts, and the others wait to replace it. Runs
     /// until SIGTERM or SIGINT.
     Warden(warden::Warden),
     /// Serves a store to ZooKeeper clients of any language.
     ///
-    /// Without options it serves ./lockkeeper-data on 127.0.0.1:2181, and syncs each write to the disk before it
-    /// acknowledges it. It runs until SIGTERM or SIGINT. stdout has one line, `lockkeeper ready ADDRESS`, once it listens.
-    /// The log goes to stderr. A duration is written as 500ms, 1.5s, 2m, 1h30m or 1d, a size as 1048575, 64K, 1MiB or 2G. Exit codes: 0
-    /// drained, 1 failed, 2 wrong usage or configuration.
+    /// Without options, serves ./lockkeeper-data on 127.0.0.1:2181, and syncs each write to disk before acknowledging
+    /// it. Prints `lockkeeper ready ADDRESS` to stdout when it listens, and the log to stderr. Runs until SIGTERM or
+    /// SIGINT. Durations have the form 500ms, 1.5s, 2m, 1h30m or 1d, and sizes the form 1048575, 64K, 1MiB or 2G. Exit
+    /// codes: 0 stopped in order, 1 failed, 2 wrong usage or configuration.
     Serve(Box<serve::Flags>),
-    /// Lists and ends sessions of a running server, drains it, reloads.
+    /// Lists or ends sessions of a running server, drains or reloads it.
     ///
-    /// It asks over the Unix socket of --admin-socket, as the server's own user or root. Exit codes: 0 done, 1 refused,
-    /// 69 the server cannot be reached, 2 wrong usage.
+    /// Connects to the Unix socket of the server's --admin-socket. Only the server's own user and root may use it. Exit
+    /// codes: 0 done, 1 refused, 69 the server cannot be reached, 2 wrong usage.
     Admin(admin::Admin),
     /// Checks that a server is alive, for container health checks.
     ///
-    /// It requests /healthz, or with --ready /readyz, at the address of the server's --metrics-listen, and prints the
-    /// answer. Exit codes: 0 it is alive, 1 it is not, with the reason on stderr.
+    /// Requests /healthz, or /readyz with --ready, from the server's --metrics-listen, and prints the answer. Exit
+    /// codes: 0 the check succeeded, 1 it failed, with the reason on stderr.
     Health(health::Health),
     /// Shows or stops this user's store on this machine.
     ///
-    /// Commands without a URL use it. The first one starts its server in the background, which ends after 10 minutes without a
-    /// client, or after LOCKKEEPER_LOCAL_IDLE. Locks and sessions are kept on the disk.
+    /// Commands without a URL use this store. The first such command starts the store's server in the background. The
+    /// server stops after 10 minutes without a client (LOCKKEEPER_LOCAL_IDLE sets another time). Locks and sessions
+    /// stay on disk.
     Local(local::Local),
     /// Backs up a data directory, even while it is in use.
     ///
-    /// DIR is only read, and its server does not wait. An existing FILE is replaced atomically, and must be a regular file.
+    /// Only reads DIR, and does not delay its server. An existing FILE must be a regular file, and is replaced
+    /// atomically.
     Backup {
         /// The data directory.
         dir: PathBuf,
-        /// The backup; `-` for stdout.
+        /// The backup file, or `-` for stdout.
         file: PathBuf,
     },
     /// Restores a backup into a new data directory.
     ///
-    /// DIR is created if it is missing, and must be empty otherwise. Fencing tokens of the restored store are greater than
-    /// all that the original can have issued, so resources that check tokens stay protected.
+    /// Creates DIR if it is missing. An existing DIR must be empty. Fencing tokens of the restored store are greater
+    /// than all tokens that the original can have issued, so resources that check tokens stay protected.
     Restore {
         /// The backup.
         file: PathBuf,
         /// The data directory to create.
         dir: PathBuf,
     },
-    /// Shows the contents and the damage of a data directory.
+    /// Shows the contents of a data directory, and any damage.
     ///
-    /// DIR may be in use or damaged, because it is only read. The exit code is 1 if it is damaged.
+    /// Only reads DIR, which may be in use or damaged. Exits with 1 if DIR is damaged.
     Inspect {
         /// The data directory.
         dir: PathBuf,
@@ -166,40 +172,41 @@ enum Command {
     },
     /// Recovers the readable part of a damaged data directory.
     ///
-    /// DIR is only read. NEW is created if it is missing, and must be empty otherwise. It receives the store as it was
-    /// right before the first write that cannot be read, and the report says what is lost after that. Fencing tokens of the
-    /// recovered store are greater than all that the original can have issued, also in the lost part. The exit code is 0
-    /// if NEW was written, whatever is lost.
+    /// Only reads DIR. Creates NEW if it is missing. An existing NEW must be empty. NEW receives the store as it was
+    /// right before the first unreadable write, and the report lists all losses after it. Fencing tokens of the
+    /// recovered store are greater than all tokens that the original can have issued, including its lost part. Exits
+    /// with 0 if NEW was written, even if writes are lost.
     Salvage(salvage::Arguments),
     /// Shows which store commands use, and the source of each value.
     ///
-    /// It reads the options of commands, the environment and the profiles in ~/.config/lockkeeper/config.toml and
-    /// /etc/lockkeeper/client.toml, as every command does, and connects to nothing. Passwords are hidden. Run it where the
-    /// command runs, as in a crontab: two stores would give one lock to two holders.
+    /// Reads the options, the environment and the profiles in ~/.config/lockkeeper/config.toml and
+    /// /etc/lockkeeper/client.toml, as every command does, but does not connect. Hides passwords. Run it in the same
+    /// environment as the commands, for example in the crontab, because with different stores a lock can have two
+    /// holders.
     Config(config::Config),
     /// Measures the speed of locks on a store.
     ///
-    /// It opens sessions and takes locks below one new znode, and removes the znode at the end, also after SIGINT and
-    /// SIGTERM. It touches nothing else, takes less than half a minute, and checks that no lock is granted twice. It sends
-    /// requests as fast as they are answered, so other clients of the store wait longer while it runs. Exit codes: 0 done,
-    /// 1 failed or interrupted, also if a lock was granted twice, 69 the store cannot be reached or was lost.
+    /// Opens sessions and takes locks below one new znode. Removes the znode at the end, also after SIGINT and SIGTERM,
+    /// and changes nothing else. Takes less than half a minute by default, and checks that no lock is granted twice.
+    /// Sends requests as fast as the store answers them, so other clients wait longer during the run. Exit codes: 0
+    /// done, 1 failed, interrupted, or a lock was granted twice, 69 the store cannot be reached or was lost.
     Bench(bench::Bench),
     #[command(name = bench::HOLDER, hide = true)]
     BenchHolder(bench::HolderCommand),
     /// Prints the digest of a password, for --user and ACLs.
     ///
-    /// It reads one line from stdin. A terminal does not echo it.
+    /// Reads the password as one line from stdin. A terminal does not show it.
     Digest {
-        /// The name.
+        /// The user name.
         user: String,
     },
-    /// Prints a script that completes commands in your shell.
+    /// Prints a completion script for your shell.
     ///
-    /// Load it where the shell starts, for example with `source <(lockkeeper completions bash)` in ~/.bashrc.
+    /// Load the script when the shell starts, for example with `source <(lockkeeper completions bash)` in ~/.bashrc.
     Completions(completions::Arguments),
     /// Prints a manual page, or writes all of them to a directory.
     ///
-    /// Read it with `lockkeeper man | man -l -`.
+    /// Read the page with `lockkeeper man | man -l -`.
     Man(man::Arguments),
     /// Runs this program in the background, with these arguments.
     #[command(hide = true)]

@@ -11,9 +11,9 @@ use clap_mangen::Man;
 /// Arguments of `lockkeeper man`.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The subcommand; without it, the page of `lockkeeper` itself
+    /// Subcommand to describe [default: `lockkeeper` itself]
     command: Option<String>,
-    /// Writes the pages of all subcommands into this directory, which must exist
+    /// Writes all pages to this directory, which must exist
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
     dir: Option<PathBuf>,
 }

@@ -10,12 +10,12 @@ use crate::target::{Target, lock_path};
 /// The arguments of `permits`.
 #[derive(Args, Debug)]
 pub(crate) struct Permits {
-    /// The semaphore: a name, or the path of its znode
+    /// Name of the semaphore, or path of its znode
     name: String,
-    /// The new number of permits; without it the present one is shown
+    /// New number of permits. Without it, shows the current number
     #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     number: Option<u32>,
-    /// Changes the number even if more permits are taken: nothing is granted until enough of them have been released
+    /// Changes the number even if more permits are taken. No permit is granted until enough of them are released
     #[arg(long, requires = "number")]
     force: bool,
     #[command(flatten)]

@@ -22,15 +22,16 @@ pub(crate) const RISK: &str =
 /// The arguments of `revoke`.
 #[derive(Args, Debug)]
 pub(crate) struct Revoke {
-    /// The lock: a name, or the path of its znode
+    /// Name of the lock, or path of its znode
     name: String,
-    /// Takes the lock away instead of asking: safe only if every resource that it protects checks fencing tokens
+    /// Takes the lock away instead of asking the holder. Safe only if every resource that the lock protects checks
+    /// fencing tokens
     #[arg(long)]
     force: bool,
-    /// Does not ask for confirmation, which --force needs without a terminal
+    /// Skips the confirmation of --force. Required without a terminal
     #[arg(long, requires = "force")]
     yes: bool,
-    /// Waits until the holders have left, for as long as this
+    /// Waits until the holders have released the lock, but no longer than DURATION
     #[arg(
         long,
         value_name = "DURATION",
@@ -40,7 +41,7 @@ pub(crate) struct Revoke {
         value_parser = values::duration
     )]
     wait: Option<Duration>,
-    /// Name under which the holders are asked; by default that of the user
+    /// Name of the requester, shown to the holders [default: the user's name]
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
     #[command(flatten)]

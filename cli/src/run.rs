@@ -58,45 +58,45 @@ pub(crate) const LAUNCHER: &str = "run-launcher";
 /// The arguments of `run`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Run {
-    /// The lock: a name, or the path of its znode
+    /// Name of the lock, or path of its znode
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     name: Option<String>,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
-    /// Gives up when the lock was not acquired in this time; 0s is the same as --try
+    /// Gives up if the lock is not acquired in this time. 0s is the same as --try
     #[arg(long, value_name = "DURATION", value_parser = values::timeout)]
     timeout: Option<Duration>,
-    /// Gives up at once when the lock is not free
+    /// Gives up immediately if the lock is not free
     #[arg(long = "try", conflicts_with = "timeout")]
     only_if_free: bool,
-    /// Shares the lock with others that take it with --shared, as a reader; the writer takes it with --exclusive
+    /// Takes the lock as one of several readers. Writers of this lock must use --exclusive
     #[arg(long, conflicts_with_all = ["exclusive", "permits", "all"])]
     shared: bool,
-    /// Takes a lock as its writer, where others take it with --shared
+    /// Takes the lock as its only writer. Readers of this lock use --shared
     #[arg(long, conflicts_with_all = ["permits", "all"])]
     exclusive: bool,
     /// Takes N of the M permits of a semaphore
     #[arg(long, value_name = "N/M", value_parser = acquire::permits, conflicts_with = "all")]
     permits: Option<(u32, u32)>,
-    /// Takes all of these locks, in one step
+    /// Takes all of these locks in one step
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
     all: Vec<String>,
-    /// Runs the command once in this time, of all calls that name the lock: choose somewhat less than the interval of cron.
-    /// A call whose period has had its run ends with status 0. Without a URL these are the calls of this user on this
-    /// machine
+    /// Runs the command at most once per period, counted over all calls with this lock name. Choose a period a little
+    /// shorter than cron's interval. After a successful run, other calls in the period exit with 0. Without a URL, only
+    /// calls of this user on this machine count
     #[arg(long, value_name = "DURATION", value_parser = values::duration, conflicts_with_all = ["shared", "exclusive", "permits", "all"])]
     once_per: Option<Duration>,
-    /// Prints nothing but errors
+    /// Prints only errors
     #[arg(long, conflicts_with = "verbose")]
     quiet: bool,
-    /// Name of this holder for others to see; by default that of the command
+    /// Label that others see for this holder [default: the command's name]
     #[arg(long)]
     label: Option<String>,
-    /// Time that the command is expected to take, for others to see
+    /// Expected run time of the command, shown to others
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     expect: Option<Duration>,
-    /// Time between SIGTERM and SIGKILL for a command that has to end, if the lock is certain for so long
+    /// Time between SIGTERM and SIGKILL when the command must end. Shorter if the lock expires earlier
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "10s")]
     grace: Duration,
     #[command(flatten)]

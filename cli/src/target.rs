@@ -24,9 +24,9 @@ pub(crate) struct Target {
     // This field must be the first, because each parsed field removes its value from the matches.
     #[command(flatten)]
     sources: Sources,
-    /// The store: lockkeeper://HOST:PORT, lockkeeper+unix:///PATH, zookeeper://HOST:PORT,HOST:PORT, with TLS
-    /// lockkeeper+tls://… or zookeeper+tls://…, or file:DIR, which no other process may have open [default: that of the
-    /// profile, or this user's own store on this machine, see `lockkeeper local`]
+    /// The store: lockkeeper://HOST:PORT, lockkeeper+unix:///PATH, zookeeper://HOST:PORT,HOST:PORT, lockkeeper+tls://…
+    /// or zookeeper+tls://… for TLS, or file:DIR, which no other process may have open [default: the URL of the
+    /// profile, or else this user's store on this machine, see `lockkeeper local`]
     #[arg(
         long,
         value_name = "URL",
@@ -34,13 +34,13 @@ pub(crate) struct Target {
         help_heading = "Store"
     )]
     url: Option<String>,
-    /// Time without a sign of life after which the store ends the session of this command and frees its locks
+    /// Time without contact after which the store ends this command's session and frees its locks
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "15s", help_heading = "Store")]
     pub(crate) session_timeout: Duration,
-    /// Time to try to reach the store
+    /// Time limit for connecting to the store
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "10s", help_heading = "Store")]
     pub(crate) connect_timeout: Duration,
-    /// User and password, as user:password; better in the environment, since others can read the arguments of a process
+    /// User and password, as user:password. Prefer the variable, because others can read a command's arguments
     #[arg(
         long,
         value_name = "USER:PASSWORD",
@@ -49,7 +49,7 @@ pub(crate) struct Target {
         help_heading = "Store"
     )]
     auth: Option<String>,
-    /// The certificate authority of the server, as PEM, for TLS
+    /// Certificate authority of the server, as PEM, for TLS
     #[arg(
         long,
         value_name = "FILE",
@@ -57,7 +57,7 @@ pub(crate) struct Target {
         help_heading = "Store"
     )]
     ca: Option<OsString>,
-    /// The certificate of this client, as PEM, for a server that asks for one; needs --key
+    /// Certificate of this client, as PEM, if the server requires one. Needs --key
     #[arg(
         long,
         value_name = "FILE",
@@ -65,7 +65,7 @@ pub(crate) struct Target {
         help_heading = "Store"
     )]
     cert: Option<OsString>,
-    /// The key of the certificate, as PEM
+    /// Private key of --cert, as PEM
     #[arg(
         long,
         value_name = "FILE",
@@ -73,7 +73,7 @@ pub(crate) struct Target {
         help_heading = "Store"
     )]
     key: Option<OsString>,
-    /// The name that the server's certificate has, if it is not the host of the URL
+    /// Name in the server's certificate, if it differs from the host in the URL
     #[arg(
         long,
         value_name = "HOST",
@@ -81,8 +81,7 @@ pub(crate) struct Target {
         help_heading = "Store"
     )]
     server_name: Option<String>,
-    /// A profile of the configuration, which has URL, password and TLS [default: the one called `default`, if no URL is
-    /// given]
+    /// Profile with URL, password and TLS files [default: the profile `default`, if no URL is given]
     #[arg(
         long,
         value_name = "NAME",
@@ -90,10 +89,10 @@ pub(crate) struct Target {
         help_heading = "Store"
     )]
     profile: Option<String>,
-    /// Says on stderr which store is used and the source of each value, and with `run` why the command was skipped
+    /// Prints the store and the source of each value to stderr, and why `run` skipped the command
     #[arg(short, long, help_heading = "Store")]
     pub(crate) verbose: bool,
-    /// Create the path of the URL, the chroot, where the store has none
+    /// Creates the chroot (the path in the URL) if the store does not have it
     #[arg(long, help_heading = "Store")]
     create_chroot: bool,
     /// Resolved once: a file that changes later does not lead a command to another store.

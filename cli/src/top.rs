@@ -42,9 +42,9 @@ const CONTINUED: Duration = Duration::from_millis(500);
 /// The arguments of `top`.
 #[derive(Args, Debug)]
 pub(crate) struct Top {
-    /// The locks: with a slash in front those at and below the path, otherwise those with a name that begins so
+    /// Selects locks. /a/path selects the locks at and below that path, other text the lock names that start with it
     prefix: Option<String>,
-    /// For a hint alone
+    /// Accepted only to suggest `lockkeeper locks`
     #[arg(long, hide = true)]
     json: bool,
     #[command(flatten)]

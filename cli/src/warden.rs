@@ -29,19 +29,19 @@ use crate::values;
 /// The arguments of `warden`.
 #[derive(Args, Debug)]
 pub(crate) struct Warden {
-    /// The locks: with a slash in front those at and below the path, otherwise those with a name that begins so
+    /// Selects locks. /a/path selects the locks at and below that path, other text the lock names that start with it
     prefix: Option<String>,
-    /// Removes holders that have held for longer than they allowed: safe only if every resource that the locks protect
-    /// checks fencing tokens
+    /// Takes a lock away if the holder exceeds the auto-unlock time that it declared. Safe only if every resource that
+    /// the locks protect checks fencing tokens
     #[arg(long)]
     auto_unlock: bool,
-    /// Prints one JSON object for each report
+    /// Prints one JSON object per report
     #[arg(long)]
     json: bool,
-    /// Election by which several wardens agree on the one that acts; by default one for each prefix
+    /// Election that decides which of several wardens acts [default: one per prefix and choice of --auto-unlock]
     #[arg(long, value_name = "NAME")]
     election: Option<String>,
-    /// Address for metrics and health over HTTP, without authentication: /metrics, /healthz and /readyz
+    /// Address that serves /metrics, /healthz and /readyz over HTTP, without authentication
     #[arg(long, value_name = "ADDRESS", value_parser = values::address)]
     metrics_listen: Option<SocketAddr>,
     #[command(flatten)]

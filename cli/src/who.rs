@@ -19,9 +19,9 @@ const MAX_LINES: usize = 1_000;
 /// The arguments of `who`.
 #[derive(Args, Debug)]
 pub(crate) struct Who {
-    /// The lock: a name, or the path of its znode
+    /// Name of the lock, or path of its znode
     name: String,
-    /// Prints one JSON object for each entry
+    /// Prints one JSON object per entry of the queue
     #[arg(long)]
     json: bool,
     #[command(flatten)]

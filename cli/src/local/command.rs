@@ -13,7 +13,7 @@ use crate::exit::Failure;
 /// The arguments of `local`.
 #[derive(Args, Debug)]
 pub(crate) struct Local {
-    /// Stops the server in order; the next command starts it again, as do commands that run now
+    /// Stops the server in order. The next command starts it again, and so do running commands
     #[arg(long)]
     stop: bool,
     /// Prints one JSON object
