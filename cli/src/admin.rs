@@ -153,7 +153,10 @@ impl Command {
                 format!("session {} has ended\n", text("session"))
             }
             Self::Kick { .. } => {
-                format!("session {} is cut off, and ends shortly\n", text("session"))
+                format!(
+                    "session {} accepts no more requests, and ends shortly\n",
+                    text("session")
+                )
             }
             Self::Disconnect { .. } => format!("the connection of {} is closed\n", text("session")),
             Self::Drain { .. } => format!("draining: {sessions} sessions are left\n"),

@@ -1,4 +1,4 @@
-//! `lockkeeper digest`: hashes a user name and password as servers and access control lists expect it.
+//! `lockkeeper digest`: computes the digest of a user name and password that servers and access control lists expect.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 

@@ -35,7 +35,8 @@ impl Health {
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
         if !head.starts_with("HTTP/1.") {
             let address = self.http;
-            let text = format!("{address} does not speak HTTP: is it that of --metrics-listen?");
+            let text =
+                format!("{address} does not speak HTTP: is it the address in --metrics-listen?");
             return Err(Failure::Other(text));
         }
         match head.split(' ').nth(1) {

@@ -10,11 +10,11 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     print_to(io::stdout().lock(), text)
 }
 
-/// Prints a line of a command that serves others. A failure is only logged, because a full disk must not end the
-/// server.
+/// Prints a line of a long-running command, such as a server. A failure is only logged, because a full disk must not
+/// end the command.
 pub(crate) fn announce(line: &str) {
     if let Err(error) = print(line) {
-        tracing::warn!(%error, "stdout takes no more");
+        tracing::warn!(%error, "stdout cannot be written");
     }
 }
 

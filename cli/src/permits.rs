@@ -56,8 +56,8 @@ async fn check_taken(
         return Ok(());
     }
     Err(Failure::Other(format!(
-        "{taken} permits of {name} are taken, more than {number}: with --force it is changed, and nothing is granted until \
-         enough of them have been released"
+        "{taken} permits of {name} are taken, more than {number}: --force sets the number anyway, and no permit is granted \
+         until enough are released"
     )))
 }
 

@@ -148,8 +148,8 @@ impl Run {
         let is_mistake = self.once_per.is_some() && self.target.is_local();
         if is_mistake && !self.quiet && std::io::stderr().is_terminal() {
             crate::output::print_error(Failure::Other(
-                "--once-per without a URL counts the calls of this user on this machine; those of several machines or users \
-                 need the --url of a server"
+                "--once-per without a URL counts only calls of this user on this machine: to count calls of several machines or \
+                 users, give the --url of a server"
                     .into(),
             ));
         }

@@ -163,8 +163,8 @@ impl Target {
     fn check_shared(&self) -> Result<(), Failure> {
         match self.settings()?.url() {
             Some(url) if url::is_memory(url) => Err(Failure::Usage(
-                "a store in memory excludes no other process, because each has its own: leave --url and LOCKKEEPER_URL out \
-                 to use this user's own store on this machine, or give the URL of a server"
+                "a store in memory cannot exclude other processes, because each process has its own: leave --url and \
+                 LOCKKEEPER_URL out to use this user's own store on this machine, or give the URL of a server"
                     .into(),
             )),
             _ => Ok(()),

@@ -179,7 +179,7 @@ impl Warden {
                 }
                 // Continue after an error on stdout, because later reports and removals matter more.
                 Err(error) => {
-                    tracing::warn!(target: "lockkeeper_warden", %error, "stdout takes no more");
+                    tracing::warn!(target: "lockkeeper_warden", %error, "stdout cannot be written");
                 }
                 Ok(()) => {}
             }

@@ -51,8 +51,8 @@ impl<'a> Run<'a> {
             let client = client.map_err(io::Error::other)?;
             clients.push(client.map_err(|failure| match failure {
                 Failure::Unreachable(why) => Failure::Unreachable(format!(
-                    "{} of {} clients are connected, and no more: {why}; a server may admit few connections, or few \
-                     from one address (ZooKeeper's maxClientCnxns): try fewer --clients",
+                    "only {} of {} clients could connect: {why}; the server may limit its connections, or those from \
+                     one address (ZooKeeper's maxClientCnxns): try fewer --clients",
                     clients.len(),
                     bench.clients
                 )),

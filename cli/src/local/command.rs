@@ -89,7 +89,7 @@ fn end(store: &LocalStore, peer: &Peer) -> Result<i32, Failure> {
     let failed = |error: rustix::io::Errno| Failure::Other(format!("cannot stop it: {error}"));
     let pid = peer.pid.and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| Failure::Other(
-            "the server's process is not known: it takes no connection now, or runs in another pid namespace".into(),
+            "the server's process is unknown: the server accepts no connection now, or runs in another pid namespace".into(),
         ))?;
     let process = pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?;
     // Ask again now that we hold the pidfd, because the pid may have been reused since the first answer.

@@ -186,7 +186,7 @@ fn check_owner(folder: &Path, found: &Metadata) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{} belongs to user {}, and this process to user {own}: an environment of another user, as of `sudo -E`? Set HOME \
+        "{} belongs to user {}, and this process to user {own}: is this the environment of another user, as with `sudo -E`? Set HOME \
          and XDG_STATE_HOME, or name a store with --url",
         folder.display(),
         found.uid()

@@ -14,7 +14,7 @@ pub(crate) fn lock_prefix(text: Option<&str>) -> Result<LockPrefix, Failure> {
     match text {
         None => Ok(ZnodePath::root().into()),
         Some("") => Err(Failure::Usage(
-            "an empty prefix: leave it out for all locks, or give the beginning of their names"
+            "the prefix is empty: leave it out to select all locks, or give the start of a lock name"
                 .into(),
         )),
         Some(path) if path.starts_with('/') => {

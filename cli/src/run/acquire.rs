@@ -116,7 +116,7 @@ impl Goal {
             let queue = lockkeeper::queue(client, path).await?;
             if queue.iter().any(|it| outer.contains(&it.fencing_token)) {
                 return Err(Failure::Usage(format!(
-                    "{path} is already held by an outer `lockkeeper run` of this command, so this one waits for itself: \
+                    "{path} is already held by an outer `lockkeeper run` of this command, which would wait for this one: \
                      remove the inner `run`"
                 )));
             }
@@ -261,7 +261,7 @@ fn failure(error: LockError, goal: &Goal) -> Failure {
     let hint = match *kind {
         _ if !goal.has_kinds() => "choose another name",
         "a mutex" => {
-            "take it without --shared, --exclusive and --permits; where some share a lock (flock -s), the others take it with --exclusive"
+            "take it without --shared, --exclusive and --permits. To share a lock, every caller must use --shared or --exclusive"
         }
         "a read-write lock" => "take it with --exclusive, or with --shared",
         "a semaphore" => "take it with --permits N/M, with the same M",

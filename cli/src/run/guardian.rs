@@ -187,7 +187,7 @@ impl Guardian {
                 // Silent by default, because cron would mail any output.
                 let message = self.run.target.verbose.then(|| {
                     format!(
-                        "{paths} has had its run of this period: it ended {since_end} ago, and the next is due in {due_in}"
+                        "{paths} has already run in this period: the run ended {since_end} ago, and the next run is due in {due_in}"
                     )
                 });
                 return Ok(Some(End { status: 0, message }));

@@ -223,7 +223,7 @@ impl Failing {
         {
             self.reported = Some(Instant::now());
             let lost = self.unwritten;
-            error!(%error, lost, "audit record not written: the server goes on, and records are lost until it can be");
+            error!(%error, lost, "audit record not written: the server continues, and loses records until the audit log can be written");
         }
     }
 

@@ -1,5 +1,5 @@
-//! The server's side of `lockkeeper admin`: a Unix socket where the server's own user and root list and end sessions,
-//! drain and reload.
+//! The server's side of `lockkeeper admin`. Over a Unix socket, the server's own user and root can list and end
+//! sessions, drain the server and reload its configuration.
 //!
 //! A client sends one JSON object on a line, and receives one or more JSON objects. We identify the client's user only
 //! by the credentials from the kernel.

@@ -38,13 +38,13 @@ impl DashboardPlan {
         let is_private = !address.ip().is_loopback();
         let needed_for = match (is_private, flags.dashboard_allow_revoke) {
             (true, _) => Some(format!("{address} can be reached from other machines")),
-            (false, true) => Some("--dashboard-allow-revoke lets its users act".to_owned()),
+            (false, true) => Some("--dashboard-allow-revoke lets users take locks away".to_owned()),
             (false, false) => None,
         };
         if let Some(reason) = needed_for.filter(|_| flags.dashboard_token_file.is_none()) {
             // Do not generate a token, because it would be in the server's output, which others can read.
             return Err(format!(
-                "{reason}: set --dashboard-token-file to a file with the token that they need"
+                "{reason}: set --dashboard-token-file to a file with the token that users need"
             ));
         }
         if flags.idle_exit.is_some() {

@@ -218,7 +218,7 @@ fn store(flags: &Flags, memory: &Memory) -> Result<StoreOptions, String> {
     }
     if longest > StoreOptions::MAX_SESSION_TIMEOUT {
         return Err(format!(
-            "--max-session-timeout is {}, and at most {}: 20 ticks unless set, and a signed 32-bit number on the wire",
+            "--max-session-timeout is {}, and at most {} fits into the 32 bits of the protocol. Without the option it is 20 ticks",
             shown(longest),
             shown(StoreOptions::MAX_SESSION_TIMEOUT)
         ));
@@ -434,7 +434,7 @@ fn warnings(flags: &Flags) -> Vec<String> {
         );
     }
     if !flags.require_auth && !flags.user.is_empty() {
-        warn("--user without --require-auth: clients without a name are served, too");
+        warn("--user without --require-auth: clients that do not authenticate are served, too");
     }
     let exposed = flags
         .listens()
@@ -449,8 +449,8 @@ fn warnings(flags: &Flags) -> Vec<String> {
     }
     if flags.data == Data::Memory {
         warn(
-            "--data memory: everything is lost when the server stops, and the next start grants locks at once that \
-             clients of this run may still believe they hold",
+            "--data memory: everything is lost when the server stops, and the next start immediately grants locks \
+             that clients of this run may still believe they hold",
         );
     }
     warnings

@@ -124,7 +124,7 @@ impl<'a> Reloader<'a> {
         // An empty list of users admits every client. An operator may choose this at a start, which logs a warning. It
         // must not result from a truncated file during a reload.
         if config.flags.user.is_empty() && !self.current.lock().users.is_empty() {
-            return Err("no user is left, and any name with any password would be accepted: to serve so, restart".into());
+            return Err("no user is left, so any name with any password would be accepted: restart the server if you want this".into());
         }
         let tls_files = plan.tls.as_ref().filter(|_| server.tls_addr().is_some());
         // For the same reason, refuse to remove all authorities, because the server would admit every client without a
@@ -135,7 +135,7 @@ impl<'a> Reloader<'a> {
             settings.any(|it| it.name == CLIENT_AUTHORITIES)
         };
         if tls_files.is_some() && had_authorities && config.flags.tls_client_ca.is_empty() {
-            return Err("no authority of clients' certificates is left, and any client would be admitted without one: to serve so, restart".into());
+            return Err("no authority of clients' certificates is left, so any client would be admitted without a certificate: restart the server if you want this".into());
         }
         let mut changes = Vec::new();
         if let Some(files) = tls_files {

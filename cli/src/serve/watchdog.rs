@@ -28,7 +28,7 @@ async fn give_signs(limit: Duration, health: ServerHealth) {
         ticks.tick().await;
         match health.check_alive() {
             Ok(()) => notify::alive(),
-            Err(reason) => warn!(reason, "no sign of life for the watchdog"),
+            Err(reason) => warn!(reason, "systemd's watchdog is not notified"),
         }
     }
 }

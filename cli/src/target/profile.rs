@@ -121,7 +121,7 @@ fn check_access(path: &Path, about: &Metadata, profiles: &[Profile]) -> Result<(
     let own = rustix::process::geteuid().as_raw();
     if ![0, own].contains(&about.uid()) {
         return Err(format!(
-            "{shown} belongs to user {}, and this process to user {own}: an environment of another user, as of `sudo \
+            "{shown} belongs to user {}, and this process to user {own}: is this the environment of another user, as with `sudo \
              -E`? Set HOME and XDG_CONFIG_HOME, or name a store with --url",
             about.uid()
         ));

@@ -317,7 +317,7 @@ fn a_server_with_too_few_places_is_told() {
     ]));
     assert_eq!(refused.status.code(), Some(69), "{refused:?}");
     let said = String::from_utf8(refused.stderr).unwrap();
-    assert!(said.contains("of 9 clients are connected"), "{said}");
+    assert!(said.contains("of 9 clients could connect"), "{said}");
 }
 
 #[test]

@@ -23,8 +23,8 @@ on_each_store! {
         let changed = success(&store.run(&["permits", "quota", "5"]));
         assert_eq!(changed, "quota: 5 permits, 2 taken, 3 free, 0 waiting\n");
         let below = store.run(&["permits", "quota", "1"]);
-        let said = "lockkeeper: 2 permits of quota are taken, more than 1: with --force it is changed, and nothing is \
-                    granted until enough of them have been released\n";
+        let said = "lockkeeper: 2 permits of quota are taken, more than 1: --force sets the number anyway, and no permit \
+                    is granted until enough are released\n";
         assert_eq!(failure(&below), said);
         assert_eq!(quota.permits().await.unwrap(), 5);
         let forced = success(&store.run(&["permits", "quota", "1", "--force"]));

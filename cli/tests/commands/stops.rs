@@ -223,7 +223,7 @@ fn a_full_disk_under_stdout_ends_no_command_that_serves() {
         let log = lines_of(child.stderr.take().unwrap());
         let mut said = Vec::new();
         let is_noted = |line: String| {
-            let is_last = line.contains("stdout takes no more");
+            let is_last = line.contains("stdout cannot be written");
             said.push(line);
             is_last
         };

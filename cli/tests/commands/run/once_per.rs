@@ -15,7 +15,7 @@ use crate::support::*;
 /// Waits for a line, and exits with the status that the line contains. Exits with 0 on SIGTERM.
 const UNTIL_TOLD: &str = "trap 'exit 0' TERM; echo begun; read status; exit $status";
 
-const NOT_DUE: &str = "has had its run of this period: it ended ";
+const NOT_DUE: &str = "has already run in this period: the run ended ";
 
 /// Starts the job `a`, whose command is a script with a pipe as stdin. Returns when the script has started.
 fn begin(store: &StoreAt, script: &str) -> Running {
