@@ -25,7 +25,8 @@ pub(super) struct BusyPoll {
     wake: Notify,
 }
 
-/// Upper bound of the limit. A longer window would keep a core busy between the actions of a single person.
+/// Upper bound of the limit. With a much longer window, the occasional requests of a single user would keep a core busy
+/// all the time.
 const MAX_LIMIT: Duration = Duration::from_millis(10);
 
 impl BusyPoll {

@@ -44,8 +44,8 @@ use super::transport::{Transport, linger_close, run_until_closed};
 use crate::engine::Connection;
 use crate::model::identity::Identity;
 
-/// Serves one connection. The handshake must be done by `deadline`. `identity` is proved by the client's certificate or
-/// Unix user.
+/// Serves one connection until it closes. The client must complete the handshake by `deadline`. `identity` is the
+/// identity that the client's certificate or Unix user proves, if any.
 pub(super) async fn serve<S>(
     mut stream: S,
     guard: ConnectionGuard,
@@ -55,7 +55,7 @@ pub(super) async fn serve<S>(
 ) where
     S: Transport,
 {
-    // A client with a verified certificate or known user needs no further proof of identity.
+    // A verified certificate or a known Unix user is already a proof, so the client need not send a password.
     let is_proven = identity.as_ref().is_some_and(Identity::is_proof);
     // Box each step, so that it allocates its state only while it runs. The task of an idle connection stays small.
     let outcome = Box::pin(handshake(&mut stream, &guard, &shared, is_proven));

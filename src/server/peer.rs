@@ -16,8 +16,8 @@ pub(super) struct Credentials {
     pub(super) pid: Option<i32>,
 }
 
-/// Part of an address that a client cannot choose. Limits and penalties apply to all connections of one network
-/// together.
+/// The part of an address that a client cannot easily change. Limits and penalties count all connections with the same
+/// network together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Network {
     /// An IPv4 address, even if mapped to IPv6, or the first 64 bits of an IPv6 address.
@@ -25,8 +25,8 @@ pub(super) enum Network {
     User(u32),
 }
 
-/// Number of last bits of an IPv6 address that limits ignore, because one client may own all addresses that differ only
-/// in these bits.
+/// Number of low bits of an IPv6 address that limits ignore, because one client often owns all addresses that differ
+/// only in these bits.
 const INTERFACE_BITS: u32 = 64;
 
 impl PeerAddress {

@@ -22,7 +22,8 @@ pub struct SessionInfo {
     pub connected: Option<Duration>,
     /// The session's timeout, or `None` if the session never expires.
     pub timeout: Option<Duration>,
-    /// Identities that the connection has proved, such as `digest:jane`, and the client's address.
+    /// Identities of the connection, which are the client's address (`ip:10.0.0.7`) and every identity that the client
+    /// has proved (`digest:jane`).
     pub identities: Vec<String>,
     /// Number of the session's ephemeral znodes, including locks that it holds or waits for.
     pub ephemerals: usize,
@@ -38,8 +39,8 @@ pub struct SessionInfo {
 pub enum KickOutcome {
     /// The session has ended, and its locks pass to the next waiters.
     Ended,
-    /// The session ends soon, because it has many watches or the disk is full. None of its requests is executed until
-    /// then.
+    /// The session has many watches or the disk is full, so the session could not end immediately. It ends soon, and
+    /// until then none of its requests is executed.
     Ending,
 }
 

@@ -16,7 +16,7 @@ pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin {
     /// Returns true if the kernel has unread bytes of the client, or the end of the stream.
     ///
     /// A pending read does not prove that nothing has arrived, because the runtime may not have polled the socket yet.
-    /// The server would let a session expire while the client's ping waits in the kernel.
+    /// Without this check, the server could let a session expire while the client's ping waits in the kernel.
     fn is_readable(&self) -> bool;
 
     fn unix_socket(&self) -> Option<BorrowedFd<'_>> {
