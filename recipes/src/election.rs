@@ -183,7 +183,7 @@ impl Election {
         self.try_campaign_with(data, LockOptions::new()).await
     }
 
-    /// Leads if the election has no candidate now, with the given options. Otherwise returns `None`. `data` replaces a
+    /// Leads, with the given options, if the election has no candidate now. Otherwise returns `None`. `data` replaces a
     /// field `data` in the options. A queue limit has no effect.
     ///
     /// Cancel safe, like [`campaign`](Self::campaign).

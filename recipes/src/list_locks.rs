@@ -111,7 +111,7 @@ pub struct LockQueue {
 /// Reads the whole queue of a lock of any recipe. Unlike [`queue()`](crate::queue()), it supports semaphores, which
 /// keep holders and waiters in two queues.
 ///
-/// The answer takes several reads and is as stale as the server that gave it. Cancel safe.
+/// Sends several reads. The result may be as outdated as the server that answers. Cancel safe.
 ///
 /// # Errors
 /// [`Error::InvalidPath`], and store errors.

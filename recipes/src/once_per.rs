@@ -165,7 +165,8 @@ impl OncePer {
         let deadline = options.start(self.mutex.client());
         let wait = async {
             let guard = self.mutex.lock_with(options).await?;
-            // The entry's time may be old after a long wait. This write brings the server's current time.
+            // After a long wait, our entry's `mtime` is old. This write sets it to the server's current time, which `turn`
+            // reads.
             guard.keep_alive().await?;
             self.turn(guard).await
         };

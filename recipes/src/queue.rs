@@ -66,7 +66,7 @@ pub(crate) struct Blocker {
 enum BlockerSource {
     /// The store's index. The event of the entry's deletion also says whether another entry blocks.
     Index,
-    /// A list of names. It shows the next blocker only if the deleted contender is traceable. Traceable means that we
-    /// know all names that a conversion can give to the contender.
+    /// A list of names. A contender is traceable if we know all names that a conversion can give to it. If the deleted
+    /// contender is traceable, the list also shows the next blocker.
     List { is_traceable: bool },
 }

@@ -131,7 +131,7 @@ impl Semaphore {
 
     /// Returns the total number of permits, held or not.
     ///
-    /// Takes one read, as stale as the server that answers. Cancel safe.
+    /// Sends one read, so the result may be as outdated as the server that answers. Cancel safe.
     ///
     /// # Errors
     /// [`LockError::PermitsMismatch`], [`LockError::NoPermits`], [`LockError::InvalidPermitsData`],
@@ -143,7 +143,7 @@ impl Semaphore {
     /// Returns the number of permits that are free now. Waiters are not counted, so the first waiter may be about to
     /// take a free permit.
     ///
-    /// Takes one read, as stale as the server that answers. Cancel safe.
+    /// Sends one read, so the result may be as outdated as the server that answers. Cancel safe.
     ///
     /// # Errors
     /// Same as [`permits`](Self::permits).

@@ -1,11 +1,14 @@
-//! [`PermitWaiter`]: a request for permits, which it takes immediately or at the head of the queue.
+//! [`PermitWaiter`]: a request for permits of a semaphore. It takes the permits immediately if it can, and otherwise
+//! when it reaches the head of the queue.
 //!
-//! If the store can count leases within a transaction, the request first tries to take the permits on condition that
-//! enough permits are free and no request waits. If that fails, and always on ZooKeeper, the request joins the queue.
+//! If the store can count leases within a transaction, the request first tries to take the permits in one transaction,
+//! which checks that enough permits are free and the queue is empty. If this fails, the request joins the queue.
+//! ZooKeeper cannot count, so there every request joins the queue.
 //!
 //! While the queue is not empty, only its head takes permits. So the number of free permits can only grow while the
-//! head counts them. The head leaves the queue in the same transaction that creates its leases. With both an entry and
-//! leases, it would block the next waiter needlessly. With neither, the next waiter could take its permits.
+//! head counts them. One transaction deletes the head's entry and creates its leases. If the entry outlived the
+//! creation, the head would block the next waiter needlessly. If the entry were deleted first, the next waiter could
+//! take the head's permits.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -346,8 +349,8 @@ impl<'a> PermitWaiter<'a> {
             // The number changed or was deleted, or too few permits are free. Read again.
             BadVersion { .. } | NotEmpty { .. } | NoNode { .. } if index < conditions => Ok(None),
             NoNode { .. } if index == leave_queue => Err(self.waiter.removed()),
-            // Another client has written the queue's znode, or we have no permission. The release marker only saves the
-            // next waiter a list, so try without it.
+            // Another client has written the queue's znode, or we may not write it. The release marker is optional,
+            // because it only saves the next waiter from listing the queue. Try again without the marker.
             BadVersion { .. } | NoAuth { .. } if index == marker && has_marker => {
                 self.waiter.forget_marker();
                 Ok(None)

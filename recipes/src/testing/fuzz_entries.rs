@@ -27,7 +27,7 @@ const FORMS: [fn(&[u8]) -> bool; 4] = [metadata, markers, numbers, names];
 /// Returns true if any part could be parsed.
 ///
 /// # Panics
-/// If parsed data changes by a write and a read, or breaks a rule of its reader.
+/// If parsed data changes when it is written and read again, or breaks a rule of its reader.
 pub fn entries(bytes: &[u8]) -> bool {
     let Some((form, rest)) = bytes.split_first() else {
         return false;
