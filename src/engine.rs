@@ -185,7 +185,8 @@ impl Engine {
         outcome
     }
 
-    /// Reads the clock. Skips the exact time for sessions without deadlines, and the date if no answer will show it.
+    /// Reads the clock. Each reading takes time, so this skips the monotonic time for sessions without deadlines, and
+    /// the date if no answer will show it.
     fn now(&self, has_deadline: bool, is_dated: bool) -> Now {
         let mut now = Now::default();
         if has_deadline {

@@ -260,9 +260,9 @@ impl LeaseState {
 
     /// Returns the time that must pass between the answer to a write and the sending of a later write that proves it.
     fn witness_delay(&self) -> Duration {
-        // The leader pings every half tick, and a server's shortest timeout is two ticks by default. So a ping also
-        // falls into a quarter of the timeout. The follower's answer to this ping reaches the leader before the write,
-        // because both use the same connection.
+        // The leader pings its followers every half tick. By default a timeout is at least two ticks, so every quarter
+        // of the timeout contains a ping. The follower's answer to this ping reports the session of the earlier write as
+        // alive. It reaches the leader before the later write, because both use the same connection.
         self.tick().unwrap_or_default().min(self.timeout / 4)
     }
 

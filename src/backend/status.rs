@@ -33,7 +33,7 @@ pub struct SessionStatus {
     lease: Option<Mutex<LeaseState>>,
     /// Wakes tasks that wait for a fresh lease.
     renewed: Notify,
-    /// Wakes tasks that wait for the end of the lease, because a shorter timeout has moved the end forward.
+    /// Wakes tasks that wait for the end of the lease, because a shorter timeout makes the lease end earlier.
     shortened: Notify,
     /// Wakes the session's heartbeat task when the time of the next heartbeat may have changed.
     pulse: Arc<Notify>,
@@ -306,9 +306,9 @@ impl SessionStatus {
     /// Returns `None` if the session has no timeout and holds everything until it ends.
     ///
     /// The lease ends nine tenths of the timeout after the newest proven request was sent. At a single server, any
-    /// answer proves its request. In an ensemble, only the answer to a committed write proves anything, namely an
-    /// earlier write on the same connection. That earlier write must have been answered at least a [tick](Self::tick),
-    /// or a quarter of the timeout if that is shorter, before the later write was sent.
+    /// answer proves its request. In an ensemble, only answers to committed writes count, and such an answer proves an
+    /// earlier write on the same connection instead of its own. The earlier write must have been answered at least a
+    /// [tick](Self::tick) before the later write was sent, or a quarter of the timeout if that is shorter.
     ///
     /// A reconnection may shorten the timeout and so the lease.
     #[inline]

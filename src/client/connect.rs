@@ -277,8 +277,8 @@ impl Client {
     /// Closes the session, which releases its locks immediately. The client opens no other session after this call.
     ///
     /// # Errors
-    /// [`Error::ConnectionLoss`] if the store cannot be reached. The store then releases the locks after the session
-    /// timeout.
+    /// [`Error::ConnectionLoss`] if the store cannot be reached. The locks are then released only when the session
+    /// expires.
     pub async fn close(&self) -> Result<()> {
         let session = {
             let mut current = self.0.current.lock();

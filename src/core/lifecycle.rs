@@ -159,8 +159,8 @@ impl Core {
     /// connection loses its watches, and the store refuses its requests.
     ///
     /// # Errors
-    /// Returns the reason why the session cannot be moved. The server must answer all reasons in the same way, so that
-    /// the client cannot distinguish them.
+    /// Returns the reason why the session cannot be moved. The server must send the same answer for every reason, so
+    /// that the client does not learn whether the session exists.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn reattach(
         &mut self,

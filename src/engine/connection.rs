@@ -66,16 +66,18 @@ pub(crate) enum SessionRequest {
     Identify(Identity),
     /// Restores watches after a reconnection. The events that the watches have missed precede the answer.
     SetWatches(SetWatches),
-    /// Continues the search for the session's ephemeral znodes that an earlier turn has started.
+    /// Continues a search that an earlier turn has started. It looks for the session's ephemeral znodes whose paths
+    /// start with `prefix`.
     Search {
         prefix: ZnodePath,
         found: Found,
     },
-    /// Checks whether the session has matching watches. Answered by [`Reply::Count`], which is 0 if there are none.
+    /// Checks whether the session has watches on the path that match the filter. The answer is [`Reply::Count`], 1 if
+    /// there are any and 0 otherwise.
     CheckWatches(ZnodePath, WatchFilter),
     RemoveWatches(ZnodePath, WatchFilter),
-    /// Removes the predecessor watch with this number. The answer is a [`Reply::Count`], which is 0 if the watch has
-    /// fired.
+    /// Removes the predecessor watch with this number. The answer is [`Reply::Count`], 1 if the watch was armed and 0
+    /// if it had fired.
     ForgetWatch(u64),
 }
 
@@ -553,7 +555,7 @@ enum Progress {
 }
 
 enum Outcome {
-    /// The number is about how many bytes now wait to be sent.
+    /// Contains the approximate number of bytes that now wait to be sent.
     Answered(usize),
     Cut(SessionRequest),
     /// The session is over, or belongs to another connection.

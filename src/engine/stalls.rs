@@ -1,5 +1,5 @@
-//! [`StallMeter`]: measures for how long the store could not work. The core decides which sessions expire later because
-//! of a stall (`core/expiry.rs`).
+//! [`StallMeter`]: measures stalls, in which the store could not work. A client's requests may wait unread during a
+//! stall, so its session may expire later. The core decides this (`core/expiry.rs`).
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -9,14 +9,14 @@ use super::state::State;
 use crate::runtime::clock::{BootInstant, Clock};
 use crate::runtime::histogram::Histogram;
 
-/// Interval of the beat. If a stall starts between two beats, only the time after the second beat was due counts.
+/// Interval of the beats. A stall that starts between two beats counts only from the time when the second beat was due.
 const PERIOD: Duration = Duration::from_millis(250);
 
 /// A beat that is late by less than this is not a stall, because timers on a busy machine are this late.
 const SLACK: Duration = Duration::from_millis(50);
 
-/// Meter of the lateness of a periodic beat. A beat is late if the process was stopped, if the machine had no free
-/// processor, or if another task held the store's lock for long.
+/// Measures how late a periodic beat is. A beat is late if the process was stopped, if the machine had no free
+/// processor, or if another task held the store's lock for a long time.
 ///
 /// The meter uses [`Clock::awake`], which does not count the time while the machine is suspended. Clients on other
 /// machines keep running during that time. A server that wakes up therefore frees the locks of clients that went silent

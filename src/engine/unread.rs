@@ -85,7 +85,8 @@ impl Account {
         (self.left, self.since) = (self.bytes, came);
     }
 
-    /// Returns the age of the waiting bytes. A smaller number is older.
+    /// Returns a number that orders accounts by the age of their waiting bytes. The smallest number belongs to the
+    /// oldest bytes.
     pub(super) fn since(&self) -> u64 {
         self.since
     }

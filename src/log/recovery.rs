@@ -28,12 +28,12 @@ pub(crate) struct Facts {
     pub(crate) longest_timeout_ms: u64,
     pub(crate) is_clean: bool,
     pub(crate) completeness: Completeness,
-    /// The longest session timeout that the options allowed for remote clients, in milliseconds. 0 if the store was
-    /// never served. `None` if only versions that do not record this value wrote the log.
+    /// The longest session timeout that the options have allowed for remote clients, in milliseconds. 0 if the store
+    /// was never served. `None` if the log was written only by versions that do not record this value.
     pub(crate) allowed_timeout_ms: Option<u64>,
 }
 
-/// Completeness of a log that was not closed cleanly, with respect to changes acknowledged to sessions of other
+/// Whether a log that was not closed cleanly contains all changes that were acknowledged to sessions of other
 /// processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Completeness {
@@ -43,7 +43,8 @@ pub(crate) enum Completeness {
     /// Acknowledged changes may be missing at the end of the log.
     Partial,
     Complete,
-    /// The log continues a restored backup. The original store may have acknowledged further changes.
+    /// The log continues a restored backup, so it lacks all changes that the original store acknowledged after the
+    /// backup.
     Restored,
 }
 

@@ -325,12 +325,12 @@ impl WriteQueue {
         self.work.notify_one();
     }
 
-    /// Waits until the next batch should be written, and takes it. Returns `None` if no more batches will follow.
-    /// Reuses the buffer of the written batch `used`.
+    /// Waits until a batch should be written, and takes it. Returns `None` if no more batches will follow. Reuses the
+    /// buffers of `used`, a batch that was written before.
     ///
-    /// Before that, waits for more requests that can share a sync. The clients that the last batch has answered all
-    /// send their next requests now. If we took only the first of these requests, its sync would serve a single client,
-    /// and all the others would wait for the sync after it. `sync` is the duration of a sync, which
+    /// First waits for more requests that can share the sync. The clients that the last batch has answered now send
+    /// their next requests, but not at exactly the same time. If we took only the first request, its sync would serve a
+    /// single client, and all others would wait for the following sync. `sync` is the duration of a sync, and
     /// [bounds](Queue::patience) the wait.
     pub(super) fn next(&self, used: Option<Batch>, sync: Duration) -> Option<Batch> {
         let mut queue = self.queue.lock();
@@ -351,7 +351,7 @@ impl WriteQueue {
             {
                 return Some(batch);
             }
-            // Check this after the batches, because a queue that ends is drained first.
+            // Check this after the batches, because the remaining batches must be written before the writer ends.
             if queue.ends {
                 return None;
             }

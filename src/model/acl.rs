@@ -86,7 +86,7 @@ impl Hash for Acl {
     }
 }
 
-/// Up to this number of pairs of an entry and an identity, a list is searched without being compiled.
+/// A list is searched without being compiled if its entries times the client's identities are at most this number.
 const FEW_PAIRS: usize = 32;
 
 /// All rights of the superuser, including bits that have no name.

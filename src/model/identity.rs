@@ -186,8 +186,8 @@ const COPIES: usize = 3;
 /// Maximum number of identities of a client. A check looks up each identity in the whole access control list.
 const MAX_IDENTITIES: usize = 64;
 
-/// Maximum length of all identities of a client together. One list entry may expand to all of them, once for each znode
-/// of a multi.
+/// Maximum total length of a client's identities. An entry of the scheme `auth` expands to all of them, and a multi can
+/// contain such an entry for each znode that it creates.
 const MAX_IDENTITIES_BYTES: usize = 16 << 10;
 
 #[derive(Clone, Debug)]

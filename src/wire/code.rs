@@ -10,8 +10,8 @@ macro_rules! codes {
     ($($name:ident = $number:literal,)*) => {
         /// Error code of a reply, with ZooKeeper's number (`KeeperException.Code`).
         ///
-        /// Older clients do not know -13, -14 and some numbers from -120 down. Of these numbers, this server sends only
-        /// -121, and only to requests that exist since 3.5.
+        /// Clients before 3.5 do not know -13, -14 and most codes below -119. Of these codes, this server sends only
+        /// -121, and only in reply to requests that 3.5 introduced.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(missing_docs, reason = "each is named as in ZooKeeper's KeeperException.Code")]
         pub(crate) enum Code {
