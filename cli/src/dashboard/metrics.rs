@@ -36,11 +36,11 @@ impl LockMetrics {
             )?,
             hand_overs: IntCounter::new(
                 "lockkeeper_server_lock_hand_overs_total",
-                "Hand-overs to the next holder that were seen: of several between two readings of a lock, one.",
+                "Observed hand-overs to the next holder. Several hand-overs between two reads of a lock count as one.",
             )?,
             oldest_hold: Gauge::new(
                 "lockkeeper_server_oldest_hold_seconds",
-                "Time since the oldest grant of a lock that is held; 0 without one whose time is known.",
+                "Longest time since the grant of a lock that is still held. 0 if no time of a grant is known.",
             )?,
         })
     }

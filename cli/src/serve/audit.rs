@@ -90,7 +90,7 @@ impl AuditLog {
         let lost = IntCounterVec::new(
             Opts::new(
                 "lockkeeper_audit_records_lost_total",
-                "Audit records that were lost: with no room in the queue, or not written.",
+                "Audit records that were lost, because the queue was full or a write failed.",
             ),
             &["reason"],
         );

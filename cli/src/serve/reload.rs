@@ -234,7 +234,7 @@ impl Figures {
         );
         let is_successful = IntGauge::new(
             "lockkeeper_last_reload_successful",
-            "1 unless the last reload was refused, then 0.",
+            "0 if the last reload was refused, otherwise 1.",
         );
         let (Ok(reloads), Ok(is_successful)) = (reloads, is_successful) else {
             unreachable!("the names are valid")

@@ -79,24 +79,24 @@ impl WardenCollector {
             of,
             leads: IntGauge::new(
                 "lockkeeper_warden_leads",
-                "1 while this warden acts, 0 while another one does. Its other figures are 0 then.",
+                "1 while this warden acts, otherwise 0. The other metrics of a warden that does not act are 0.",
             )?,
             locks: IntGauge::new(
                 "lockkeeper_warden_locks",
-                "Locks below the prefix with a holder that states a duration.",
+                "Selected locks with a holder that declares a duration.",
             )?,
             holders: IntGauge::new("lockkeeper_warden_holders", "Holders of these locks.")?,
             waiters: IntGauge::new("lockkeeper_warden_waiters", "Waiters for these locks.")?,
             overdue: IntGaugeVec::new(
                 Opts::new(
                     "lockkeeper_warden_overdue_holders",
-                    "Holders that are overdue now, each on its highest level.",
+                    "Holders that are overdue now, by the highest level that each has reached.",
                 ),
                 &["level"],
             )?,
             longest_hold: Gauge::new(
                 "lockkeeper_warden_longest_hold_seconds",
-                "The longest time for which a holder was seen to hold without a sign of life.",
+                "The longest observed hold without a keep_alive.",
             )?,
         })
     }

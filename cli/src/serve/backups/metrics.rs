@@ -24,19 +24,19 @@ impl BackupMetrics {
         let metrics = Self {
             interval: Gauge::new(
                 "lockkeeper_backup_interval_seconds",
-                "Interval of the backups, as --backup-every has it.",
+                "Interval of the backups (--backup-every).",
             )?,
             newest: Gauge::new(
                 "lockkeeper_backup_timestamp_seconds",
-                "Time of the newest backup, in seconds since the epoch; 0 before the first.",
+                "Time of the newest backup, in seconds since the epoch. 0 before the first backup.",
             )?,
             count: IntGauge::new(
                 "lockkeeper_backups",
-                "Backups of this store in the folder, after the last one was made; 0 before.",
+                "Backups of this store in the folder after this server's last backup. 0 before its first backup.",
             )?,
             bytes: IntGauge::new(
                 "lockkeeper_backup_bytes",
-                "Size of the last backup that this server has made; 0 before.",
+                "Size of this server's last backup. 0 before its first backup.",
             )?,
             failures: IntCounterVec::new(failures, &["reason"])?,
         };
