@@ -165,8 +165,8 @@ impl OncePer {
         let deadline = options.start(self.mutex.client());
         let wait = async {
             let guard = self.mutex.lock_with(options).await?;
-            // After a long wait, our entry's `mtime` is old. This write sets it to the server's current time, which `turn`
-            // reads.
+            // After a long wait, our entry's `mtime` is old. This write sets it to the server's current time, which
+            // `turn` reads.
             guard.keep_alive().await?;
             self.turn(guard).await
         };

@@ -261,8 +261,8 @@ impl LeaseState {
     /// Returns the time that must pass between the answer to a write and the sending of a later write that proves it.
     fn witness_delay(&self) -> Duration {
         // The leader pings its followers every half tick. By default a timeout is at least two ticks, so every quarter
-        // of the timeout contains a ping. The follower's answer to this ping reports the session of the earlier write as
-        // alive. It reaches the leader before the later write, because both use the same connection.
+        // of the timeout contains a ping. The follower's answer to this ping reports the session of the earlier write
+        // as alive. It reaches the leader before the later write, because both use the same connection.
         self.tick().unwrap_or_default().min(self.timeout / 4)
     }
 
