@@ -13,6 +13,8 @@ use std::time::Duration;
 
 pub use cleanup::Cleanup;
 pub(crate) use lease::Beat;
+#[cfg(feature = "etcd")]
+pub(crate) use lease::KeepAlive;
 pub use lease::Lease;
 pub use options::ConnectOptions;
 pub use states::StateStream;

@@ -1,6 +1,8 @@
 //! Connection URLs, clients and their sessions.
 
 pub(crate) mod connect;
+#[cfg(feature = "etcd")]
+pub(crate) mod etcd;
 #[cfg(feature = "client")]
 mod protocol_probe;
 #[cfg(feature = "client")]

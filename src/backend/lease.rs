@@ -91,7 +91,43 @@ pub(super) struct LeaseState {
     unsettled: Option<BootInstant>,
     lapses: u64,
     connection: u64,
-    ensemble: Option<Ensemble>,
+    rule: ProofRule,
+}
+
+/// Answers that prove that the session was alive.
+#[derive(Debug)]
+enum ProofRule {
+    /// A single server: every answer.
+    AnyAnswer,
+    Ensemble(Ensemble),
+    /// etcd: only a confirmed [`KeepAlive`].
+    #[cfg(feature = "etcd")]
+    KeepAlive,
+}
+
+/// A keep-alive of an etcd lease, answered with a positive TTL.
+///
+/// The answer alone proves nothing. A former leader that was stopped answers it after another leader has revoked the
+/// lease. So we send a linearizable range of one of the session's own keys after the answer has arrived. The header of
+/// each answer contains the term of the last entry that the answering member has applied. A new leader answers a
+/// linearizable range only after an entry of its own term, so if both answers have the same term, no election was
+/// between them, and the keep-alive was answered by the leader that the range asked. A later leader starts each lease
+/// again with its full TTL. The key must exist, because a revoke that is already in the log may be applied after the
+/// keep-alive.
+#[cfg(feature = "etcd")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeepAlive {
+    pub(crate) sent: BootInstant,
+    pub(crate) term: u64,
+}
+
+#[cfg(feature = "etcd")]
+impl KeepAlive {
+    /// Returns the time at which the session is proved to have been alive. `term` and `has_own_key` are from a
+    /// linearizable range that was sent after the answer to the keep-alive arrived.
+    pub(crate) fn confirmed_by(self, term: u64, has_own_key: bool) -> Option<BootInstant> {
+        (has_own_key && term == self.term).then_some(self.sent)
+    }
 }
 
 /// Writes to one member of an ensemble on the current connection. A later write can prove an earlier one.
@@ -138,26 +174,44 @@ impl LeaseState {
             unsettled: None,
             lapses: 0,
             connection: 0,
-            ensemble: tick.map(|tick| Ensemble {
-                tick,
-                touches: VecDeque::new(),
-            }),
+            rule: match tick {
+                None => ProofRule::AnyAnswer,
+                Some(tick) => ProofRule::Ensemble(Ensemble {
+                    tick,
+                    touches: VecDeque::new(),
+                }),
+            },
+        }
+    }
+
+    #[cfg(feature = "etcd")]
+    pub(super) fn set_keep_alive(&mut self) {
+        self.rule = ProofRule::KeepAlive;
+    }
+
+    fn ensemble(&mut self) -> Option<&mut Ensemble> {
+        match &mut self.rule {
+            ProofRule::Ensemble(ensemble) => Some(ensemble),
+            _ => None,
         }
     }
 
     pub(super) fn set_tick(&mut self, tick: Duration) {
-        if let Some(ensemble) = &mut self.ensemble {
+        if let Some(ensemble) = self.ensemble() {
             ensemble.tick = tick;
         }
     }
 
     pub(super) fn tick(&self) -> Option<Duration> {
-        self.ensemble.as_ref().map(|ensemble| ensemble.tick)
+        match &self.rule {
+            ProofRule::Ensemble(ensemble) => Some(ensemble.tick),
+            _ => None,
+        }
     }
 
     #[cfg(feature = "client")]
     pub(super) fn set_single_server(&mut self) {
-        self.ensemble = None;
+        self.rule = ProofRule::AnyAnswer;
     }
 
     pub(super) fn timeout(&self) -> Duration {
@@ -197,11 +251,13 @@ impl LeaseState {
         now: BootInstant,
     ) -> bool {
         let delay = self.witness_delay();
-        let proof = match &mut self.ensemble {
-            None => Some(request.at),
+        let proof = match &mut self.rule {
+            ProofRule::AnyAnswer => Some(request.at),
+            #[cfg(feature = "etcd")]
+            ProofRule::KeepAlive => None,
             // An answer on an earlier connection says nothing about the member of the current connection.
-            Some(_) if !is_commit || request.connection != self.connection => None,
-            Some(ensemble) => {
+            ProofRule::Ensemble(_) if !is_commit || request.connection != self.connection => None,
+            ProofRule::Ensemble(ensemble) => {
                 // Look for a proof before this write is added to the touches, because a write must not prove itself
                 // (see [`Ensemble`]).
                 let proof = ensemble.proved_by(request.at, delay);
@@ -229,7 +285,7 @@ impl LeaseState {
     pub(super) fn disconnected(&mut self) {
         self.connection += 1;
         // The next connection may be to another follower, whose answers prove nothing about writes to this follower.
-        if let Some(ensemble) = &mut self.ensemble {
+        if let Some(ensemble) = self.ensemble() {
             ensemble.touches.clear();
         }
     }
@@ -279,9 +335,12 @@ impl LeaseState {
         }
         let newest = self.unsettled.unwrap_or(self.proved).max(self.proved);
         let wanted = regular.min(newest.after(2 * third));
-        match &self.ensemble {
-            None => wanted,
-            Some(ensemble) => match ensemble.touches.front() {
+        match &self.rule {
+            ProofRule::AnyAnswer => wanted,
+            // The backend sends the keep-alives itself.
+            #[cfg(feature = "etcd")]
+            ProofRule::KeepAlive => now.after(self.idle_after()),
+            ProofRule::Ensemble(ensemble) => match ensemble.touches.front() {
                 Some(touch) => wanted.max(touch.answered.after(self.witness_delay())),
                 // No earlier write waits for a proof, so a heartbeat before the regular time would prove nothing.
                 None => regular,

@@ -87,6 +87,15 @@ impl SessionStatus {
         self
     }
 
+    /// Lets only a confirmed keep-alive prove that the session is alive ([`KeepAlive`](super::lease::KeepAlive)).
+    #[cfg(feature = "etcd")]
+    pub(crate) fn with_keep_alive(mut self) -> Self {
+        if let Some(lease) = &mut self.lease {
+            lease.get_mut().set_keep_alive();
+        }
+        self
+    }
+
     /// Returns the session's id.
     pub fn id(&self) -> SessionId {
         self.id

@@ -12,11 +12,10 @@ use crate::client::served::Served;
 #[cfg(feature = "client")]
 use crate::client::served::socket::Endpoint;
 use crate::client::session::Session;
-#[cfg(feature = "client")]
-use crate::client::target::ServerKind;
-use crate::client::target::{Target, TargetKind};
+use crate::client::target::{ServerKind, Target, TargetKind};
 use crate::engine::Store;
 use crate::model::error::{Error, Result, TargetError};
+use crate::model::path::ZnodePath;
 use crate::model::types::HumanDuration;
 use crate::runtime::clock::Clock;
 
@@ -67,6 +66,12 @@ pub(crate) fn connector(target: &Target) -> Result<Arc<dyn Connector>> {
     match &target.0 {
         TargetKind::Memory { name } => Ok(Store::named(name).connector()),
         TargetKind::File { path } => Ok(Store::file(path)?.connector()),
+        TargetKind::Served {
+            kind: ServerKind::Etcd,
+            hosts,
+            chroot,
+            ..
+        } => etcd(target, hosts, chroot),
         #[cfg(feature = "client")]
         TargetKind::Served {
             kind,
@@ -101,6 +106,24 @@ pub(crate) fn connector(target: &Target) -> Result<Arc<dyn Connector>> {
             }))
         }
     }
+}
+
+#[cfg(feature = "etcd")]
+fn etcd(target: &Target, hosts: &[String], chroot: &ZnodePath) -> Result<Arc<dyn Connector>> {
+    use crate::client::etcd::Etcd;
+    Ok(Arc::new(Etcd::new(
+        hosts.to_vec(),
+        chroot,
+        target.to_string(),
+    )))
+}
+
+#[cfg(not(feature = "etcd"))]
+fn etcd(target: &Target, _: &[String], _: &ZnodePath) -> Result<Arc<dyn Connector>> {
+    Err(Error::Target(TargetError::FeatureMissing {
+        url: target.to_string(),
+        feature: "etcd",
+    }))
 }
 
 impl Store {

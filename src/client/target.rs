@@ -16,6 +16,7 @@ use crate::model::path::ZnodePath;
 /// - `lockkeeper+unix:///path/of.sock[?chroot=/app]`, the same over a Unix socket. The query may also contain
 ///   [`end_with_process=false`](crate::ConnectOptions::end_with_process).
 /// - `zookeeper://host:port[,host:port…][/chroot]`.
+/// - `etcd://host:port[,host:port…][/prefix]`, with the feature `etcd`, which is not complete yet.
 ///
 /// The schemes `lockkeeper+tls://…` and `zookeeper+tls://…` require TLS and a certificate authority in
 /// [`ConnectOptions::tls`](crate::ConnectOptions::tls). The schemes without `+tls` use TLS if that option is set.
@@ -56,6 +57,7 @@ pub(crate) enum TargetKind {
 pub(crate) enum ServerKind {
     Lockkeeper,
     ZooKeeper,
+    Etcd,
 }
 
 impl ServerKind {
@@ -63,11 +65,17 @@ impl ServerKind {
         match self {
             Self::Lockkeeper => "lockkeeper",
             Self::ZooKeeper => "zookeeper",
+            Self::Etcd => "etcd",
+        }
+    }
+
+    fn default_port(self) -> u16 {
+        match self {
+            Self::Lockkeeper | Self::ZooKeeper => 2181,
+            Self::Etcd => 2379,
         }
     }
 }
-
-const DEFAULT_PORT: u16 = 2181;
 
 impl Target {
     /// Returns the default store of this process, `memory:`.
@@ -140,6 +148,7 @@ fn parse(url: &str) -> Result<Target, TargetError> {
         ("zookeeper", hosts) => {
             served(ServerKind::ZooKeeper, url, hosts.unwrap_or_default(), false)
         }
+        ("etcd", hosts) => served(ServerKind::Etcd, url, hosts.unwrap_or_default(), false),
         ("zookeeper+tls", hosts) => {
             served(ServerKind::ZooKeeper, url, hosts.unwrap_or_default(), true)
         }
@@ -214,7 +223,7 @@ fn file(url: &str, path: &str) -> Result<Target, TargetError> {
 }
 
 fn served(kind: ServerKind, url: &str, rest: &str, tls: bool) -> Result<Target, TargetError> {
-    let (hosts, chroot) = hosts_and_chroot(url, rest)?;
+    let (hosts, chroot) = hosts_and_chroot(kind, url, rest)?;
     if kind == ServerKind::Lockkeeper && hosts.len() > 1 {
         let hosts = hosts.join(",");
         return Err(bad(url, "host", &hosts, "lockkeeper:// takes one server"));
@@ -279,7 +288,11 @@ fn chroot(url: &str, path: &str) -> Result<ZnodePath, TargetError> {
     })
 }
 
-fn hosts_and_chroot(url: &str, rest: &str) -> Result<(Vec<String>, ZnodePath), TargetError> {
+fn hosts_and_chroot(
+    kind: ServerKind,
+    url: &str,
+    rest: &str,
+) -> Result<(Vec<String>, ZnodePath), TargetError> {
     let (hosts, root) = match rest.find('/') {
         Some(slash) => rest.split_at(slash),
         None => (rest, "/"),
@@ -292,12 +305,12 @@ fn hosts_and_chroot(url: &str, rest: &str) -> Result<(Vec<String>, ZnodePath), T
     }
     let hosts: Vec<String> = hosts
         .split(',')
-        .map(|host| host_and_port(url, host))
+        .map(|host| host_and_port(kind, url, host))
         .collect::<Result<_, _>>()?;
     Ok((hosts, chroot(url, root)?))
 }
 
-fn host_and_port(url: &str, text: &str) -> Result<String, TargetError> {
+fn host_and_port(kind: ServerKind, url: &str, text: &str) -> Result<String, TargetError> {
     let (host, port) = match text.rsplit_once(':') {
         // In an IPv6 address without brackets, a colon does not separate a port.
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port)),
@@ -317,7 +330,7 @@ fn host_and_port(url: &str, text: &str) -> Result<String, TargetError> {
         return Err(bad_host("it contains a character that no host name has"));
     }
     let port = match port {
-        None => DEFAULT_PORT,
+        None => kind.default_port(),
         Some(port) => match port.parse::<u16>() {
             Ok(number) if number > 0 && !port.starts_with('+') => number,
             _ => {

@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+#[cfg(feature = "etcd")]
+use super::KeepAlive;
 use super::{Beat, LeaseState, MAX_TOUCHES};
 use crate::model::protocol::PendingProof;
 use crate::runtime::clock::BootInstant;
@@ -51,6 +53,28 @@ fn a_grant_needs_a_fifth_of_the_timeout() {
     let lease = server();
     assert!(lease.is_fresh(at(15_000)));
     assert!(!lease.is_fresh(at(15_000).after(INSTANT)));
+}
+
+#[cfg(feature = "etcd")]
+#[test]
+fn at_etcd_only_a_keep_alive_proves_that_a_read_confirms_in_the_same_term() {
+    let mut lease = server();
+    lease.set_keep_alive();
+    assert!(!write(&mut lease, at(2_000), at(2_001)));
+    assert_eq!(proved(&lease), at(1_000));
+    let keep_alive = KeepAlive {
+        sent: at(3_000),
+        term: 7,
+    };
+    assert_eq!(keep_alive.confirmed_by(8, true), None, "another leader");
+    assert_eq!(
+        keep_alive.confirmed_by(7, false),
+        None,
+        "revoked in the log"
+    );
+    let sent = keep_alive.confirmed_by(7, true).unwrap();
+    assert!(lease.prove(sent, at(3_010)));
+    assert_eq!(proved(&lease), at(3_000));
 }
 
 #[test]

@@ -1,0 +1,207 @@
+//! [`Members`]: connections to the members of an etcd cluster, and calls of its API.
+//!
+//! All work runs on one thread of this process with its own runtime, so that callers need no executor.
+
+use std::future::Future;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prost::Message;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+use tonic_prost::ProstCodec;
+
+use super::messages::{WatchRequest, WatchResponse};
+use crate::model::error::{Error, Result};
+
+/// Runs work on the thread of etcd's sessions.
+pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+    static HANDLE: OnceLock<Handle> = OnceLock::new();
+    static STARTING: Mutex<()> = Mutex::new(());
+    let handle = match HANDLE.get() {
+        Some(handle) => handle,
+        None => {
+            let _starting = STARTING.lock();
+            match HANDLE.get() {
+                Some(handle) => handle,
+                None => {
+                    let started = start_thread()?;
+                    HANDLE.get_or_init(|| started)
+                }
+            }
+        }
+    };
+    handle.spawn(work);
+    Ok(())
+}
+
+fn start_thread() -> Result<Handle> {
+    let thread = "lockkeeper-etcd";
+    let refused = |error: std::io::Error| Error::ThreadRefused {
+        thread,
+        reason: error.to_string(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(refused)?;
+    let handle = runtime.handle().clone();
+    std::thread::Builder::new()
+        .name(thread.to_owned())
+        .spawn(move || runtime.block_on(std::future::pending::<()>()))
+        .map_err(refused)?;
+    Ok(handle)
+}
+
+/// A call without a successful answer.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The answer was lost, so the call may have been executed.
+    Lost(String),
+    /// A member refused the call, so it has changed nothing.
+    Refused { code: Code, reason: String },
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        let reason = status.message().to_owned();
+        match status.code() {
+            // A member answers with `Unavailable` if it loses its leader after it has proposed the call, too.
+            Code::Unavailable
+            | Code::Unknown
+            | Code::Cancelled
+            | Code::DeadlineExceeded
+            | Code::Internal
+            | Code::Aborted => Self::Lost(reason),
+            code => Self::Refused { code, reason },
+        }
+    }
+}
+
+pub(super) struct Members {
+    hosts: Vec<String>,
+    /// Index of the member to try next.
+    next: Mutex<usize>,
+}
+
+impl Members {
+    pub(super) fn new(hosts: Vec<String>) -> Self {
+        let first = u64::from_ne_bytes(crate::runtime::platform::random());
+        let next = Mutex::new((first % hosts.len().max(1) as u64) as usize);
+        Self { hosts, next }
+    }
+
+    pub(super) fn hosts(&self) -> String {
+        self.hosts.join(", ")
+    }
+
+    /// Connects to the next member. Each call tries another one.
+    pub(super) async fn connect(&self, limit: Duration) -> Result<Connection, String> {
+        let host = {
+            let mut next = self.next.lock();
+            *next = (*next + 1) % self.hosts.len();
+            self.hosts[*next].clone()
+        };
+        let endpoint = Channel::from_shared(format!("http://{host}"));
+        let endpoint = endpoint.map_err(|error| error.to_string())?;
+        let endpoint = endpoint.tcp_nodelay(true).connect_timeout(limit);
+        match endpoint.connect().await {
+            Ok(channel) => Ok(Connection(channel)),
+            Err(error) => Err(format!("{host}: {}", cause(&error))),
+        }
+    }
+}
+
+/// Returns the innermost reason of an error, because tonic's own texts only say "transport error".
+fn cause(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+/// A connection to one member.
+#[derive(Clone)]
+pub(super) struct Connection(Channel);
+
+impl Connection {
+    /// Calls a method, and counts the answer as lost after `limit`.
+    pub(super) async fn call<Q, A>(
+        &self,
+        method: &'static str,
+        request: Q,
+        limit: Duration,
+    ) -> Result<A, Failure>
+    where
+        Q: Message + Send + Sync + 'static,
+        A: Message + Default + Send + Sync + 'static,
+    {
+        let call = async {
+            let mut client = Grpc::new(self.0.clone());
+            let ready = client.ready().await;
+            ready.map_err(|error| Failure::Lost(cause(&error)))?;
+            let path = PathAndQuery::from_static(method);
+            let codec = ProstCodec::<Q, A>::default();
+            let answer = client.unary(tonic::Request::new(request), path, codec);
+            Ok(answer.await?.into_inner())
+        };
+        match tokio::time::timeout(limit, call).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Failure::Lost(format!("no answer within {limit:?}"))),
+        }
+    }
+
+    /// Renews a lease once.
+    pub(super) async fn keep_alive(
+        &self,
+        lease: i64,
+        limit: Duration,
+    ) -> Result<super::messages::LeaseKeepAliveResponse, Failure> {
+        let call = async {
+            let mut client = Grpc::new(self.0.clone());
+            let ready = client.ready().await;
+            ready.map_err(|error| Failure::Lost(cause(&error)))?;
+            let path = PathAndQuery::from_static("/etcdserverpb.Lease/LeaseKeepAlive");
+            let codec: ProstCodec<_, super::messages::LeaseKeepAliveResponse> =
+                ProstCodec::default();
+            // Keep the sending side open until the answer has arrived, because the server otherwise ends the stream.
+            let (_open, end) = tokio::sync::oneshot::channel::<()>();
+            let requests = async_stream::stream! {
+                yield super::messages::LeaseKeepAlive { id: lease };
+                let _ = end.await;
+            };
+            let answers = client.streaming(tonic::Request::new(requests), path, codec);
+            let answer = answers.await?.into_inner().message().await?;
+            answer.ok_or_else(|| Failure::Lost("the stream ended".to_owned()))
+        };
+        match tokio::time::timeout(limit, call).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Failure::Lost(format!("no answer within {limit:?}"))),
+        }
+    }
+
+    /// Opens a stream of watches. It sends the requests of the channel.
+    pub(super) async fn watch(
+        &self,
+        mut requests: mpsc::UnboundedReceiver<WatchRequest>,
+    ) -> Result<tonic::Streaming<WatchResponse>, Failure> {
+        let mut client = Grpc::new(self.0.clone());
+        let ready = client.ready().await;
+        ready.map_err(|error| Failure::Lost(cause(&error)))?;
+        let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
+        let codec: ProstCodec<WatchRequest, WatchResponse> = ProstCodec::default();
+        let requests = async_stream::stream! {
+            while let Some(request) = requests.recv().await {
+                yield request;
+            }
+        };
+        let answers = client.streaming(tonic::Request::new(requests), path, codec);
+        Ok(answers.await?.into_inner())
+    }
+}

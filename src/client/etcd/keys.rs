@@ -1,0 +1,110 @@
+//! [`Keys`]: paths of znodes as etcd's keys, and back.
+//!
+//! The key of a znode is the URL's prefix followed by the znode's path. If etcd has numbered the znode, the number in
+//! the path is the key's create revision, and the key ends before it. Such a key has a lease and does not end with ten
+//! digits. Parents need no key, because a znode exists while a key is below it.
+
+use super::messages::KeyValue;
+use crate::model::path::ZnodePath;
+use crate::model::protocol::sequence_of;
+use crate::model::types::{SessionId, Stat, Zxid};
+
+/// Minimum number of digits of a number, as in ZooKeeper.
+const DIGITS: usize = 10;
+
+#[derive(Clone, Debug)]
+pub(super) struct Keys {
+    prefix: String,
+}
+
+/// Path of a znode in the form of its possible keys.
+pub(super) struct Candidates {
+    pub(super) exact: Vec<u8>,
+    /// Key and create revision, if the name ends with a number.
+    pub(super) numbered: Option<(Vec<u8>, i64)>,
+}
+
+impl Keys {
+    pub(super) fn new(chroot: &ZnodePath) -> Self {
+        let prefix = match chroot.is_root() {
+            true => String::new(),
+            false => chroot.as_str().to_owned(),
+        };
+        Self { prefix }
+    }
+
+    pub(super) fn prefix_bytes(&self) -> usize {
+        self.prefix.len()
+    }
+
+    pub(super) fn exact(&self, path: &ZnodePath) -> Vec<u8> {
+        [self.prefix.as_bytes(), path.as_str().as_bytes()].concat()
+    }
+
+    /// Returns the key of a session itself.
+    pub(super) fn session(&self, lease: i64) -> Vec<u8> {
+        format!("{}/lockkeeper.sessions/{lease:016x}", self.prefix).into_bytes()
+    }
+
+    pub(super) fn candidates(&self, path: &ZnodePath) -> Candidates {
+        let exact = self.exact(path);
+        let numbered = sequence_of(path.name()).filter(|number| *number > 0);
+        let numbered = numbered.map(|number| {
+            let digits = exact.iter().rev().take_while(|byte| byte.is_ascii_digit());
+            (exact[..exact.len() - digits.count()].to_vec(), number)
+        });
+        Candidates { exact, numbered }
+    }
+
+    /// Returns the range of all keys below a znode: the first key, and the first key after the range.
+    pub(super) fn below(&self, path: &ZnodePath) -> (Vec<u8>, Vec<u8>) {
+        let mut start = self.exact(path);
+        if !start.ends_with(b"/") {
+            start.push(b'/');
+        }
+        let mut end = start.clone();
+        if let Some(last) = end.last_mut() {
+            *last += 1;
+        }
+        (start, end)
+    }
+
+    /// Returns the path of a key, with its number.
+    pub(super) fn path(&self, kv: &KeyValue) -> Option<ZnodePath> {
+        let key = std::str::from_utf8(&kv.key).ok()?;
+        let path = key.strip_prefix(&self.prefix)?;
+        match is_numbered(kv) {
+            true => format!("{path}{:010}", kv.create_revision).parse().ok(),
+            false => path.parse().ok(),
+        }
+    }
+
+    /// Returns the name of the child of `parent` that this key is, or that is above this key. `is_whole` is true if
+    /// the key is the child's own.
+    pub(super) fn child(&self, parent: &ZnodePath, kv: &KeyValue) -> Option<(String, bool)> {
+        let (start, _) = self.below(parent);
+        let rest = std::str::from_utf8(kv.key.strip_prefix(&*start)?).ok()?;
+        Some(match rest.split_once('/') {
+            Some((name, _)) => (name.to_owned(), false),
+            None if is_numbered(kv) => (format!("{rest}{:010}", kv.create_revision), true),
+            None => (rest.to_owned(), true),
+        })
+    }
+}
+
+fn is_numbered(kv: &KeyValue) -> bool {
+    let digits = kv.key.iter().rev().take_while(|byte| byte.is_ascii_digit());
+    kv.lease != 0 && digits.count() < DIGITS
+}
+
+/// Returns the state of a znode. etcd keeps no times and no children's counts.
+pub(super) fn stat(kv: &KeyValue) -> Stat {
+    Stat {
+        czxid: Zxid(kv.create_revision),
+        mzxid: Zxid(kv.mod_revision),
+        version: i32::try_from(kv.version - 1).unwrap_or(i32::MAX),
+        ephemeral_owner: SessionId(kv.lease),
+        data_length: i32::try_from(kv.value.len()).unwrap_or(i32::MAX),
+        ..Stat::default()
+    }
+}

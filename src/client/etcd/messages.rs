@@ -1,0 +1,262 @@
+//! Messages of etcd's API (`etcdserverpb`), with the fields that we use. They are written by hand, because generated code
+//! would need `protoc` on the user's machine.
+
+use prost::{Message, Oneof};
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Header {
+    #[prost(int64, tag = "3")]
+    pub(super) revision: i64,
+    /// Term of the last entry that the answering member has applied.
+    #[prost(uint64, tag = "4")]
+    pub(super) term: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct KeyValue {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(super) key: bytes::Bytes,
+    #[prost(int64, tag = "2")]
+    pub(super) create_revision: i64,
+    #[prost(int64, tag = "3")]
+    pub(super) mod_revision: i64,
+    /// Number of puts since the key was created.
+    #[prost(int64, tag = "4")]
+    pub(super) version: i64,
+    #[prost(bytes = "bytes", tag = "5")]
+    pub(super) value: bytes::Bytes,
+    #[prost(int64, tag = "6")]
+    pub(super) lease: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Range {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    /// First key after the range, or empty for a single key.
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) end: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    pub(super) limit: i64,
+    #[prost(bool, tag = "8")]
+    pub(super) keys_only: bool,
+    #[prost(bool, tag = "9")]
+    pub(super) count_only: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RangeResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) kvs: Vec<KeyValue>,
+    #[prost(int64, tag = "4")]
+    pub(super) count: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Put {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub(super) value: bytes::Bytes,
+    #[prost(int64, tag = "3")]
+    pub(super) lease: i64,
+    #[prost(bool, tag = "6")]
+    pub(super) keeps_lease: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct PutResponse {}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct DeleteRange {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct DeleteRangeResponse {
+    #[prost(int64, tag = "2")]
+    pub(super) deleted: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RequestOp {
+    #[prost(oneof = "Operation", tags = "1, 2, 3")]
+    pub(super) operation: Option<Operation>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub(super) enum Operation {
+    #[prost(message, tag = "1")]
+    Range(Range),
+    #[prost(message, tag = "2")]
+    Put(Put),
+    #[prost(message, tag = "3")]
+    Delete(DeleteRange),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ResponseOp {
+    #[prost(oneof = "OperationResponse", tags = "1, 2, 3")]
+    pub(super) response: Option<OperationResponse>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub(super) enum OperationResponse {
+    #[prost(message, tag = "1")]
+    Range(RangeResponse),
+    #[prost(message, tag = "2")]
+    Put(PutResponse),
+    #[prost(message, tag = "3")]
+    Delete(DeleteRangeResponse),
+}
+
+/// Relation that a [`Compare`] requires between the key's value and its operand.
+pub(super) const EQUAL: i32 = 0;
+pub(super) const LESS: i32 = 2;
+
+/// Properties of a key. Each is also the number of the operand's field, less four.
+pub(super) const VERSION: i32 = 0;
+pub(super) const CREATE: i32 = 1;
+pub(super) const VALUE: i32 = 3;
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Compare {
+    #[prost(int32, tag = "1")]
+    pub(super) relation: i32,
+    #[prost(int32, tag = "2")]
+    pub(super) property: i32,
+    #[prost(bytes = "vec", tag = "3")]
+    pub(super) key: Vec<u8>,
+    #[prost(oneof = "Operand", tags = "4, 5, 7")]
+    pub(super) operand: Option<Operand>,
+    /// First key after the range, if the comparison must hold for every key of a range.
+    #[prost(bytes = "vec", tag = "64")]
+    pub(super) end: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub(super) enum Operand {
+    #[prost(int64, tag = "4")]
+    Version(i64),
+    #[prost(int64, tag = "5")]
+    CreateRevision(i64),
+    #[prost(bytes = "bytes", tag = "7")]
+    Value(bytes::Bytes),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Txn {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) compare: Vec<Compare>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) success: Vec<RequestOp>,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) failure: Vec<RequestOp>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct TxnResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
+    #[prost(bool, tag = "2")]
+    pub(super) succeeded: bool,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) responses: Vec<ResponseOp>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct LeaseGrant {
+    /// In seconds.
+    #[prost(int64, tag = "1")]
+    pub(super) ttl: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct LeaseGrantResponse {
+    #[prost(int64, tag = "2")]
+    pub(super) id: i64,
+    #[prost(int64, tag = "3")]
+    pub(super) ttl: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct LeaseRevoke {
+    #[prost(int64, tag = "1")]
+    pub(super) id: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct LeaseRevokeResponse {}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct LeaseKeepAlive {
+    #[prost(int64, tag = "1")]
+    pub(super) id: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct LeaseKeepAliveResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
+    /// Remaining seconds, or 0 if the lease does not exist.
+    #[prost(int64, tag = "3")]
+    pub(super) ttl: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct WatchRequest {
+    #[prost(oneof = "WatchCommand", tags = "1, 2")]
+    pub(super) command: Option<WatchCommand>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub(super) enum WatchCommand {
+    #[prost(message, tag = "1")]
+    Create(WatchCreate),
+    #[prost(message, tag = "2")]
+    Cancel(WatchCancel),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct WatchCreate {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) end: Vec<u8>,
+    #[prost(bool, tag = "6")]
+    pub(super) has_previous: bool,
+    #[prost(int64, tag = "7")]
+    pub(super) id: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct WatchCancel {
+    #[prost(int64, tag = "1")]
+    pub(super) id: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct WatchResponse {
+    #[prost(int64, tag = "2")]
+    pub(super) id: i64,
+    #[prost(bool, tag = "3")]
+    pub(super) created: bool,
+    #[prost(bool, tag = "4")]
+    pub(super) canceled: bool,
+    #[prost(message, repeated, tag = "11")]
+    pub(super) events: Vec<Event>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Event {
+    /// 0 for a put, 1 for a delete.
+    #[prost(int32, tag = "1")]
+    pub(super) kind: i32,
+    #[prost(message, optional, tag = "2")]
+    pub(super) kv: Option<KeyValue>,
+    #[prost(message, optional, tag = "3")]
+    pub(super) previous: Option<KeyValue>,
+}

@@ -1,0 +1,433 @@
+//! [`EtcdSession`]: a session whose znodes belong to one lease of etcd.
+//!
+//! Two tasks serve a session: one carries out its requests in order, the other keeps the lease alive and proves it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::{mpsc, oneshot};
+
+use super::channel::{Connection, Failure, Members, spawn};
+use super::keys::Keys;
+use super::messages::{
+    LeaseGrant, LeaseGrantResponse, LeaseRevoke, LeaseRevokeResponse, Put, Range, RangeResponse,
+};
+use super::watches::{self, Watches};
+use crate::backend::{Backend, Flushed, KeepAlive, SessionStatus};
+use crate::model::error::{Error, Result};
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{Reply, Request, Response};
+use crate::model::types::{SessionId, SessionState};
+use crate::runtime::clock::Clock;
+
+/// Keep-alives per lease time.
+const BEATS: u32 = 3;
+/// An unproved keep-alive is repeated after this fraction of the lease time.
+const AGAIN: u32 = 20;
+/// A call's answer counts as lost after this fraction of the lease time.
+const PATIENCE: u32 = 4;
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+pub(super) struct EtcdSession {
+    pub(super) shared: Arc<Shared>,
+    pub(super) store_id: Option<String>,
+    requests: mpsc::UnboundedSender<Job>,
+}
+
+struct Job {
+    request: Request,
+    reply: oneshot::Sender<Result<Reply>>,
+}
+
+/// State of a session that its tasks share.
+pub(super) struct Shared {
+    pub(super) status: Arc<SessionStatus>,
+    pub(super) keys: Keys,
+    pub(super) lease: i64,
+    pub(super) watches: Watches,
+    members: Members,
+    /// Key of the session itself. Reading it proves that the lease exists.
+    own_key: Vec<u8>,
+    connection: Mutex<Option<Connection>>,
+    connecting: tokio::sync::Mutex<()>,
+    /// Keys and create revisions of the znodes that this session has created, so that their paths need no lookup.
+    pub(super) made: Mutex<HashMap<ZnodePath, (Vec<u8>, i64)>>,
+    /// Numbers of requests submitted and carried out.
+    progress: Mutex<(u64, u64)>,
+    progressed: Condvar,
+}
+
+/// Outcome of a keep-alive.
+enum Beat {
+    Proved,
+    /// The lease exists, but a new leader may have taken over. Repeat soon.
+    Unproved,
+    /// The lease has ended.
+    Gone,
+}
+
+impl EtcdSession {
+    /// Grants a lease and starts the session's tasks.
+    pub(super) async fn open(
+        members: Members,
+        keys: Keys,
+        ttl: Duration,
+        clock: Clock,
+    ) -> Result<Self, Opening> {
+        let connection = members.connect(ttl / PATIENCE).await?;
+        let sent = clock.now();
+        let grant = LeaseGrant {
+            ttl: ttl.as_secs().cast_signed(),
+        };
+        let granted = connection.call("/etcdserverpb.Lease/LeaseGrant", grant, ttl / PATIENCE);
+        let granted: LeaseGrantResponse = granted.await?;
+        let minimum = Duration::from_secs(granted.ttl.unsigned_abs());
+        if minimum > ttl {
+            let revoke = LeaseRevoke { id: granted.id };
+            let revoked = connection.call("/etcdserverpb.Lease/LeaseRevoke", revoke, ttl);
+            let _: Result<LeaseRevokeResponse, _> = revoked.await;
+            return Err(Opening::Final(Error::BadArguments(format!(
+                "a session timeout of {ttl:?}: this etcd grants no lease below {minimum:?}, because of its election \
+                 timeout"
+            ))));
+        }
+        let status = SessionStatus::new(SessionId(granted.id), clock, Some(ttl), false, sent);
+        let (watches, commands) = watches::channel();
+        let shared = Arc::new(Shared {
+            status: Arc::new(status.with_keep_alive()),
+            own_key: keys.session(granted.id),
+            keys,
+            lease: granted.id,
+            watches,
+            members,
+            connection: Mutex::new(Some(connection.clone())),
+            connecting: tokio::sync::Mutex::default(),
+            made: Mutex::default(),
+            progress: Mutex::default(),
+            progressed: Condvar::new(),
+        });
+        shared.put_own_key(&connection).await?;
+        let (requests, jobs) = mpsc::unbounded_channel();
+        tokio::spawn(carry_out_all(shared.clone(), jobs));
+        tokio::spawn(keep_alive(shared.clone()));
+        tokio::spawn(notice_end(shared.clone()));
+        tokio::spawn(watches::run(shared.clone(), commands));
+        Ok(Self {
+            shared,
+            store_id: None,
+            requests,
+        })
+    }
+}
+
+/// Reason why a session was not opened.
+pub(super) enum Opening {
+    /// Another attempt may succeed.
+    Failed(String),
+    Final(Error),
+}
+
+impl From<String> for Opening {
+    fn from(reason: String) -> Self {
+        Self::Failed(reason)
+    }
+}
+
+impl From<Failure> for Opening {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Lost(reason) => Self::Failed(reason),
+            Failure::Refused { code, reason } => Self::Failed(format!("{code:?}: {reason}")),
+        }
+    }
+}
+
+impl Backend for EtcdSession {
+    fn submit(&self, request: Request) -> Response {
+        if let Some(end) = self.shared.status.end() {
+            return Response::ready(Err(end));
+        }
+        let (reply, answer) = oneshot::channel();
+        self.shared.progress.lock().0 += 1;
+        let session = self.shared.status.id();
+        if self.requests.send(Job { request, reply }).is_err() {
+            self.shared.finished();
+        }
+        Response::pending(async move {
+            let answer = answer.await;
+            answer.unwrap_or(Err(Error::SessionClosed { session }))
+        })
+    }
+
+    fn status(&self) -> &Arc<SessionStatus> {
+        &self.shared.status
+    }
+
+    fn store_id(&self) -> Option<&str> {
+        self.store_id.as_deref()
+    }
+
+    fn prefix_bytes(&self) -> usize {
+        self.shared.keys.prefix_bytes()
+    }
+
+    fn flush(&self, limit: Duration) -> Flushed {
+        if self.shared.connection.lock().is_none() || self.shared.status.end().is_some() {
+            return Flushed::Skipped;
+        }
+        let mut progress = self.shared.progress.lock();
+        let submitted = progress.0;
+        let end = std::time::Instant::now() + limit;
+        while progress.1 < submitted {
+            let timed_out = self.shared.progressed.wait_until(&mut progress, end);
+            if timed_out.timed_out() {
+                return Flushed::TimedOut;
+            }
+        }
+        Flushed::Written
+    }
+}
+
+impl Drop for EtcdSession {
+    fn drop(&mut self) {
+        // In the child of a fork, the lease belongs to the parent.
+        if self.shared.status.end().is_none() {
+            drop(self.submit(Request::Close));
+        }
+    }
+}
+
+impl fmt::Debug for EtcdSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let status = &self.shared.status;
+        write!(f, "EtcdSession({}, {:?})", status.id(), status.state())
+    }
+}
+
+impl Shared {
+    pub(super) fn patience(&self) -> Duration {
+        self.status.timeout().unwrap_or_default() / PATIENCE
+    }
+
+    fn finished(&self) {
+        self.progress.lock().1 += 1;
+        self.progressed.notify_all();
+    }
+
+    pub(super) fn end(&self) -> Error {
+        let session = self.status.id();
+        self.status
+            .end()
+            .unwrap_or(Error::SessionClosed { session })
+    }
+
+    /// Returns the connection. Waits until there is one.
+    ///
+    /// # Errors
+    /// The session's end.
+    pub(super) async fn connected(&self) -> Result<Connection> {
+        let mut pause = SHORTEST_PAUSE;
+        loop {
+            if !self.status.is_alive() {
+                return Err(self.end());
+            }
+            if let Some(connection) = self.connection.lock().clone() {
+                return Ok(connection);
+            }
+            let connecting = self.connecting.lock().await;
+            if self.connection.lock().is_none() && self.reconnect().await {
+                continue;
+            }
+            drop(connecting);
+            tokio::time::sleep(pause).await;
+            pause = LONGEST_PAUSE.min(2 * pause);
+        }
+    }
+
+    /// Connects to another member. Returns false if that failed.
+    async fn reconnect(&self) -> bool {
+        let Ok(connection) = self.members.connect(self.patience()).await else {
+            return false;
+        };
+        match self.beat(&connection).await {
+            Ok(Beat::Gone) => self.status.set_state(SessionState::Expired),
+            Ok(_) => {
+                *self.connection.lock() = Some(connection);
+                self.status.set_state(SessionState::Reconnected);
+            }
+            Err(_) => return false,
+        }
+        true
+    }
+
+    /// Records that an answer was lost on a connection. The next call uses another one.
+    pub(super) fn lost(&self) {
+        let was_connected = self.connection.lock().take().is_some();
+        if was_connected {
+            self.status.set_state(SessionState::Suspended);
+        }
+    }
+
+    /// Renews the lease, and proves that it existed when the renewal was sent.
+    async fn beat(&self, connection: &Connection) -> Result<Beat, Failure> {
+        let sent = self.status.clock().now();
+        let renewed = connection.keep_alive(self.lease, self.patience()).await?;
+        if renewed.ttl <= 0 {
+            return Ok(Beat::Gone);
+        }
+        let term = renewed.header.unwrap_or_default().term;
+        let range = Range {
+            key: self.own_key.clone(),
+            keys_only: true,
+            ..Range::default()
+        };
+        let read = connection.call("/etcdserverpb.KV/Range", range, self.patience());
+        let read: RangeResponse = read.await?;
+        let has_own_key = read.kvs.first().is_some_and(|kv| kv.lease == self.lease);
+        if !has_own_key {
+            return Ok(match self.put_own_key(connection).await {
+                Err(Failure::Refused {
+                    code: tonic::Code::NotFound,
+                    ..
+                }) => Beat::Gone,
+                Err(failure) => return Err(failure),
+                Ok(()) => Beat::Unproved,
+            });
+        }
+        let keep_alive = KeepAlive { sent, term };
+        let proved = keep_alive.confirmed_by(read.header.unwrap_or_default().term, has_own_key);
+        Ok(match proved {
+            Some(sent) => {
+                self.status.prove(sent);
+                Beat::Proved
+            }
+            None => Beat::Unproved,
+        })
+    }
+
+    async fn put_own_key(&self, connection: &Connection) -> Result<(), Failure> {
+        let put = Put {
+            key: self.own_key.clone(),
+            lease: self.lease,
+            ..Put::default()
+        };
+        let put = connection.call("/etcdserverpb.KV/Put", put, self.patience());
+        let _: super::messages::PutResponse = put.await?;
+        Ok(())
+    }
+}
+
+async fn carry_out_all(shared: Arc<Shared>, mut jobs: mpsc::UnboundedReceiver<Job>) {
+    while let Some(Job { request, reply }) = jobs.recv().await {
+        let is_close = request == Request::Close;
+        let answer = match is_close {
+            true => close(&shared).await,
+            false => match shared.connected().await {
+                Ok(connection) => shared.carry_out(&connection, request).await,
+                Err(end) => Err(end),
+            },
+        };
+        match &answer {
+            Err(Error::ConnectionLoss) => shared.lost(),
+            Err(Error::SessionExpired { .. }) => shared.status.set_state(SessionState::Expired),
+            _ => {}
+        }
+        shared.finished();
+        let _ = reply.send(answer);
+        if is_close {
+            break;
+        }
+    }
+}
+
+/// Revokes the lease. If that fails, the lease ends when its time has passed.
+async fn close(shared: &Shared) -> Result<Reply> {
+    let revoke = LeaseRevoke { id: shared.lease };
+    let connection = shared.connection.lock().clone();
+    let revoked = match connection {
+        Some(connection) => {
+            let call =
+                connection.call("/etcdserverpb.Lease/LeaseRevoke", revoke, shared.patience());
+            call.await
+        }
+        None => Err(Failure::Lost("no connection".to_owned())),
+    };
+    shared.status.set_state(SessionState::Closed);
+    match revoked {
+        Ok(LeaseRevokeResponse {}) => Ok(Reply::Done),
+        Err(Failure::Refused {
+            code: tonic::Code::NotFound,
+            ..
+        }) => Err(Error::SessionExpired {
+            session: shared.status.id(),
+        }),
+        Err(_) => Err(Error::ConnectionLoss),
+    }
+}
+
+async fn keep_alive(shared: Arc<Shared>) {
+    let ttl = shared.status.timeout().unwrap_or_default();
+    let mut pause = ttl / BEATS;
+    loop {
+        tokio::time::sleep(pause).await;
+        let Ok(connection) = shared.connected().await else {
+            return;
+        };
+        pause = match shared.beat(&connection).await {
+            Ok(Beat::Proved) => ttl / BEATS,
+            Ok(Beat::Unproved) => ttl / AGAIN,
+            Ok(Beat::Gone) => return shared.status.set_state(SessionState::Expired),
+            Err(_) => {
+                shared.lost();
+                Duration::ZERO
+            }
+        };
+    }
+}
+
+/// Notices immediately that the lease has ended, because the session's own key is deleted with it.
+async fn notice_end(shared: Arc<Shared>) {
+    let own_key = watches::Target::Node(vec![shared.own_key.clone()]);
+    let Some(mut armed) = shared.watches.arm(own_key).await else {
+        return;
+    };
+    while armed.changed().await {
+        let Ok(connection) = shared.connected().await else {
+            return;
+        };
+        if let Ok(Beat::Gone) = shared.beat(&connection).await {
+            return shared.status.set_state(SessionState::Expired);
+        }
+    }
+}
+
+/// Runs work on the sessions' thread, and returns its result.
+pub(super) async fn on_thread<T: Send + 'static>(
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let (send, result) = oneshot::channel();
+    spawn(async move {
+        let _ = send.send(work.await);
+    })?;
+    let ended = || Error::Protocol("the thread of etcd's sessions has ended".to_owned());
+    result.await.unwrap_or_else(|_| Err(ended()))
+}
+
+/// Revokes the lease of a session, as if its time had passed.
+#[cfg(feature = "test-util")]
+pub(super) async fn revoke(members: Members, lease: i64) -> Result<()> {
+    let limit = Duration::from_secs(10);
+    let failed = |reason: String| Error::Protocol(format!("the lease is not revoked: {reason}"));
+    let connection = members.connect(limit).await.map_err(failed)?;
+    let revoke = LeaseRevoke { id: lease };
+    let revoked = connection
+        .call("/etcdserverpb.Lease/LeaseRevoke", revoke, limit)
+        .await;
+    revoked
+        .map(|LeaseRevokeResponse {}| ())
+        .map_err(|failure| failed(format!("{failure:?}")))
+}

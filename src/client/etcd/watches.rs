@@ -1,0 +1,434 @@
+//! Watches of a session, over one stream.
+//!
+//! A watch starts now and not at an earlier revision, because etcd brings watches at earlier revisions up to date only
+//! ten times a second. So each watch is armed first, and what it watches is read after that. After a reconnection it is
+//! armed and read again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use futures_core::Stream;
+use tokio::sync::{mpsc, oneshot};
+
+use super::keys::Keys;
+use super::messages::{
+    Event, KeyValue, Range, RangeResponse, WatchCancel, WatchCommand, WatchCreate, WatchRequest,
+    WatchResponse,
+};
+use super::session::Shared;
+use crate::model::error::{Error, Result};
+use crate::model::path::ZnodePath;
+use crate::model::types::Zxid;
+use crate::model::watch::{
+    DeleteReason, EventKind, PredecessorGone, WatchMode, WatchedEvent, Watcher,
+};
+
+const DELETE: i32 = 1;
+
+/// Pause before a stream is opened again after a failure.
+const PAUSE: Duration = Duration::from_millis(100);
+
+pub(super) enum Command {
+    Arm {
+        id: i64,
+        range: (Vec<u8>, Vec<u8>),
+        signals: mpsc::UnboundedSender<Signal>,
+    },
+    Cancel(i64),
+}
+
+pub(super) enum Signal {
+    /// The watch is armed. A change before this signal may be missing.
+    Armed,
+    Event(Event),
+}
+
+pub(super) struct Watches {
+    commands: mpsc::UnboundedSender<Command>,
+    last: AtomicI64,
+}
+
+pub(super) fn channel() -> (Watches, mpsc::UnboundedReceiver<Command>) {
+    let (commands, receiver) = mpsc::unbounded_channel();
+    let last = AtomicI64::new(0);
+    (Watches { commands, last }, receiver)
+}
+
+/// Keys of a watch.
+pub(super) enum Target {
+    /// The possible keys of a znode.
+    Node(Vec<Vec<u8>>),
+    /// The range of the keys below a znode.
+    Below(Vec<u8>, Vec<u8>),
+}
+
+impl Target {
+    pub(super) fn node(keys: &Keys, path: &ZnodePath) -> Self {
+        let candidates = keys.candidates(path);
+        let numbered = candidates.numbered.map(|(key, _)| key);
+        Self::Node(numbered.into_iter().chain([candidates.exact]).collect())
+    }
+
+    pub(super) fn children(keys: &Keys, path: &ZnodePath) -> Self {
+        let (key, end) = keys.below(path);
+        Self::Below(key, end)
+    }
+
+    fn ranges(self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        match self {
+            Self::Node(keys) => keys.into_iter().map(|key| (key, Vec::new())).collect(),
+            Self::Below(key, end) => vec![(key, end)],
+        }
+    }
+}
+
+/// Armed watches. Dropping them cancels the watches.
+pub(super) struct Armed {
+    ids: Vec<i64>,
+    signals: mpsc::UnboundedReceiver<Signal>,
+    commands: mpsc::UnboundedSender<Command>,
+    is_below: bool,
+}
+
+impl Drop for Armed {
+    fn drop(&mut self) {
+        for id in self.ids.drain(..) {
+            let _ = self.commands.send(Command::Cancel(id));
+        }
+    }
+}
+
+impl Watches {
+    fn register(&self, target: Target) -> Armed {
+        let (send, signals) = mpsc::unbounded_channel();
+        let is_below = matches!(target, Target::Below(..));
+        let arm = |range| {
+            let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+            let signals = send.clone();
+            let _ = self.commands.send(Command::Arm { id, range, signals });
+            id
+        };
+        Armed {
+            ids: target.ranges().into_iter().map(arm).collect(),
+            signals,
+            commands: self.commands.clone(),
+            is_below,
+        }
+    }
+
+    /// Arms a watch, and waits until it is armed. `None` if the session has ended.
+    pub(super) async fn arm(&self, target: Target) -> Option<Armed> {
+        let mut armed = self.register(target);
+        armed.until_armed().await.then_some(armed)
+    }
+
+    /// Watches for the deletion of the entry ahead of a waiter.
+    pub(super) fn departure(&self, shared: Arc<Shared>, by: ZnodePath, kv: &KeyValue) -> Watcher {
+        let armed = self.register(Target::Node(vec![kv.key.to_vec()]));
+        let created = kv.create_revision;
+        let key = kv.key.to_vec();
+        watcher(async move {
+            let at = departed(&shared, armed, key, created).await?;
+            Ok(WatchedEvent {
+                kind: EventKind::NodeDeleted,
+                path: by,
+                zxid: Some(Zxid(at)),
+                predecessor_gone: Some(PredecessorGone::new(false, DeleteReason::Unknown)),
+            })
+        })
+    }
+
+    /// Watches a znode, and with [`WatchMode::PersistentRecursive`] all keys below it.
+    pub(super) async fn persistent(
+        &self,
+        shared: Arc<Shared>,
+        path: ZnodePath,
+        mode: WatchMode,
+    ) -> Result<impl Stream<Item = Result<WatchedEvent>> + Send + 'static> {
+        let node = self.arm(Target::node(&shared.keys, &path)).await;
+        let below = self.arm(Target::children(&shared.keys, &path)).await;
+        let (Some(mut node), Some(mut below)) = (node, below) else {
+            return Err(shared.end());
+        };
+        Ok(async_stream::stream! {
+            loop {
+                let (signal, is_below) = tokio::select! {
+                    signal = node.signals.recv() => (signal, false),
+                    signal = below.signals.recv() => (signal, true),
+                };
+                match signal {
+                    None => {
+                        yield Err(shared.end());
+                        return;
+                    }
+                    // Both watches are armed again after a reconnection. Report the gap once.
+                    Some(Signal::Armed) if is_below => yield Err(Error::ConnectionLoss),
+                    Some(Signal::Armed) => {}
+                    Some(Signal::Event(event)) => {
+                        if let Some(event) = persistent_event(&shared.keys, &path, mode, &event, is_below) {
+                            yield Ok(event);
+                        }
+                    }
+                }
+            }
+        })
+    }
+}
+
+fn persistent_event(
+    keys: &Keys,
+    watched: &ZnodePath,
+    mode: WatchMode,
+    event: &Event,
+    is_below: bool,
+) -> Option<WatchedEvent> {
+    let kv = event.kv.as_ref()?;
+    let kind = kind(event, kv);
+    let zxid = Some(Zxid(kv.mod_revision));
+    let predecessor_gone = None;
+    if is_below && mode == WatchMode::Persistent {
+        return (kind != EventKind::NodeDataChanged).then(|| WatchedEvent {
+            kind: EventKind::NodeChildrenChanged,
+            path: watched.clone(),
+            zxid,
+            predecessor_gone,
+        });
+    }
+    // A deleted key has no lease and no create revision.
+    let kv = event.previous.as_ref().filter(|_| event.kind == DELETE);
+    let kv = kv.or(event.kv.as_ref())?;
+    Some(WatchedEvent {
+        kind,
+        path: keys.path(kv)?,
+        zxid,
+        predecessor_gone,
+    })
+}
+
+fn kind(event: &Event, kv: &KeyValue) -> EventKind {
+    match event.kind {
+        DELETE => EventKind::NodeDeleted,
+        _ if kv.version == 1 => EventKind::NodeCreated,
+        _ => EventKind::NodeDataChanged,
+    }
+}
+
+impl Armed {
+    /// Waits until all watches are armed.
+    async fn until_armed(&mut self) -> bool {
+        let mut missing = self.ids.len();
+        while missing > 0 {
+            match self.signals.recv().await {
+                Some(Signal::Armed) => missing -= 1,
+                Some(Signal::Event(_)) => {}
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Waits for a change, or until changes may have been missed. Returns false when the session has ended.
+    pub(super) async fn changed(&mut self) -> bool {
+        self.signals.recv().await.is_some()
+    }
+
+    /// Returns a watcher for the next change of a znode that was read as `kv` at a revision.
+    pub(super) fn watcher(
+        mut self,
+        shared: Arc<Shared>,
+        path: ZnodePath,
+        kv: Option<KeyValue>,
+        at: i64,
+    ) -> Watcher {
+        watcher(async move {
+            loop {
+                let Some(signal) = self.signals.recv().await else {
+                    return Err(shared.end());
+                };
+                let changed = match signal {
+                    Signal::Event(event) => self.change(&event, kv.as_ref(), at),
+                    // Changes may have been missed. Reporting one that did not happen costs a read.
+                    Signal::Armed => Some(match (self.is_below, &kv) {
+                        (true, _) => EventKind::NodeChildrenChanged,
+                        (false, Some(_)) => EventKind::NodeDataChanged,
+                        (false, None) => EventKind::NodeCreated,
+                    }),
+                };
+                if let Some(kind) = changed {
+                    return Ok(WatchedEvent {
+                        kind,
+                        path,
+                        zxid: None,
+                        predecessor_gone: None,
+                    });
+                }
+            }
+        })
+    }
+
+    fn change(&self, event: &Event, kv: Option<&KeyValue>, at: i64) -> Option<EventKind> {
+        let changed = event.kv.as_ref().filter(|kv| kv.mod_revision > at)?;
+        let kind = kind(event, changed);
+        if self.is_below {
+            return (kind != EventKind::NodeDataChanged).then_some(EventKind::NodeChildrenChanged);
+        }
+        match kv {
+            Some(kv) if kv.key != changed.key => None,
+            _ => Some(kind),
+        }
+    }
+}
+
+/// Waits until a key is deleted. Returns a revision at which it does not exist.
+async fn departed(shared: &Shared, mut armed: Armed, key: Vec<u8>, created: i64) -> Result<i64> {
+    loop {
+        match armed.signals.recv().await {
+            None => return Err(shared.end()),
+            Some(Signal::Event(event)) => {
+                if let Some(kv) = event.kv.filter(|kv| kv.create_revision != created) {
+                    return Ok(kv.mod_revision);
+                }
+            }
+            // The key may have been deleted before.
+            Some(Signal::Armed) => {
+                let range = Range {
+                    key: key.clone(),
+                    keys_only: true,
+                    ..Range::default()
+                };
+                let connection = shared.connected().await?;
+                let read = connection.call("/etcdserverpb.KV/Range", range, shared.patience());
+                let Ok(RangeResponse { header, kvs, .. }) = read.await else {
+                    // The watch is armed again on the next connection.
+                    shared.lost();
+                    continue;
+                };
+                if kvs.first().is_none_or(|kv| kv.create_revision != created) {
+                    return Ok(header.unwrap_or_default().revision);
+                }
+            }
+        }
+    }
+}
+
+/// Runs a watch on the sessions' thread until its watcher is dropped.
+fn watcher(event: impl Future<Output = Result<WatchedEvent>> + Send + 'static) -> Watcher {
+    let (mut send, receive) = oneshot::channel();
+    tokio::spawn(async move {
+        tokio::select! {
+            event = event => drop(send.send(event)),
+            () = send.closed() => {}
+        }
+    });
+    Watcher::from_future(async move { receive.await.unwrap_or(Err(Error::ConnectionLoss)) })
+}
+
+type Registered = HashMap<i64, ((Vec<u8>, Vec<u8>), mpsc::UnboundedSender<Signal>)>;
+
+/// Serves the watches of a session until it ends.
+pub(super) async fn run(shared: Arc<Shared>, mut commands: mpsc::UnboundedReceiver<Command>) {
+    let mut registered = Registered::new();
+    let mut states = shared.status.states();
+    let mut pause = Duration::ZERO;
+    loop {
+        // A member that refuses watches must not be asked at network speed.
+        tokio::time::sleep(pause).await;
+        pause = PAUSE;
+        // etcd answers a stream only after its first watch.
+        while registered.is_empty() {
+            tokio::select! {
+                command = commands.recv() => match command {
+                    Some(command) => drop(apply(command, &mut registered)),
+                    None => return,
+                },
+                _ = states.next() => {}
+            }
+            if shared.status.end().is_some() {
+                return;
+            }
+        }
+        let Ok(connection) = shared.connected().await else {
+            return;
+        };
+        let (requests, receiver) = mpsc::unbounded_channel();
+        for (id, (range, _)) in &registered {
+            let _ = requests.send(create(*id, range));
+        }
+        let connected = shared.status.connection();
+        let Ok(mut answers) = connection.watch(receiver).await else {
+            shared.lost();
+            continue;
+        };
+        loop {
+            tokio::select! {
+                command = commands.recv() => match command {
+                    Some(command) => drop(requests.send(apply(command, &mut registered))),
+                    None => return,
+                },
+                answer = answers.message() => match answer {
+                    Ok(Some(answer)) if is_canceled(&answer, &registered) => break,
+                    Ok(Some(answer)) => deliver(answer, &registered),
+                    _ => {
+                        shared.lost();
+                        break;
+                    }
+                },
+                _ = states.next() => {}
+            }
+            if shared.status.end().is_some() {
+                return;
+            }
+            if shared.status.connection() != connected {
+                pause = Duration::ZERO;
+                break;
+            }
+        }
+    }
+}
+
+fn create(id: i64, (key, end): &(Vec<u8>, Vec<u8>)) -> WatchRequest {
+    WatchRequest {
+        command: Some(WatchCommand::Create(WatchCreate {
+            key: key.clone(),
+            end: end.clone(),
+            has_previous: true,
+            id,
+        })),
+    }
+}
+
+fn apply(command: Command, registered: &mut Registered) -> WatchRequest {
+    match command {
+        Command::Arm { id, range, signals } => {
+            let request = create(id, &range);
+            registered.insert(id, (range, signals));
+            request
+        }
+        Command::Cancel(id) => {
+            registered.remove(&id);
+            WatchRequest {
+                command: Some(WatchCommand::Cancel(WatchCancel { id })),
+            }
+        }
+    }
+}
+
+/// Returns true if etcd has canceled a watch that we need, for example because of a compaction. All watches are then
+/// armed and read again.
+fn is_canceled(answer: &WatchResponse, registered: &Registered) -> bool {
+    answer.canceled && registered.contains_key(&answer.id)
+}
+
+fn deliver(answer: WatchResponse, registered: &Registered) {
+    let Some((_, signals)) = registered.get(&answer.id) else {
+        return;
+    };
+    if answer.created {
+        let _ = signals.send(Signal::Armed);
+    }
+    for event in answer.events {
+        let _ = signals.send(Signal::Event(event));
+    }
+}
