@@ -3,6 +3,7 @@
 mod ask;
 pub mod contender;
 mod corpus;
+mod etcd;
 mod folder;
 mod intercept;
 pub mod keys;
@@ -35,6 +36,7 @@ use tokio::runtime::{Builder, Runtime};
 
 pub use ask::{ask, up_to_date};
 pub use corpus::{Fuzzer, mutated, run_mutations};
+pub use etcd::Etcd;
 pub use folder::TempFolder;
 pub use intercept::{Intercept, intercepted};
 pub use lent::{connect_to, end_session, lendable};
@@ -65,6 +67,12 @@ pub fn target_tmp() -> PathBuf {
 pub fn zookeeper() -> &'static ZooKeeper {
     static SERVER: OnceLock<ZooKeeper> = OnceLock::new();
     SERVER.get_or_init(|| ZooKeeper::start_with(SWEEP))
+}
+
+/// The etcd that the tests of this binary share.
+pub fn etcd() -> &'static Etcd {
+    static SERVER: OnceLock<Etcd> = OnceLock::new();
+    SERVER.get_or_init(Etcd::start)
 }
 
 /// Returns a ZooKeeper that removes nothing on its own, so that its answers depend only on its requests.
@@ -202,6 +210,12 @@ impl Env {
         Self::reached(&url).await
     }
 
+    /// A fresh prefix on the shared etcd.
+    pub async fn etcd() -> Self {
+        let url = format!("etcd://{}/{}", etcd().address(), unique("env"));
+        Self::reached(&url).await
+    }
+
     /// A fresh chroot on the shared ZooKeeper, reached by lent clients of the crate zookeeper-client.
     pub async fn lent() -> Self {
         Self::lent_at(zookeeper().hosts()).await
@@ -246,6 +260,7 @@ impl Env {
             Some("lockkeeper+unix") => Self::unix().await,
             Some("zookeeper") => Self::zookeeper().await,
             Some("lent") => Self::lent().await,
+            Some("etcd") => Self::etcd().await,
             _ => Self::memory().await,
         }
     }
@@ -263,6 +278,10 @@ impl Env {
     pub fn is_zookeeper(&self) -> bool {
         let scheme = self.target().split(':').next();
         matches!(scheme, Some("zookeeper" | "lent"))
+    }
+
+    pub fn is_etcd(&self) -> bool {
+        self.target().starts_with("etcd:")
     }
 
     /// Returns `true` if the sessions are lent by the crate zookeeper-client.
@@ -344,6 +363,22 @@ macro_rules! on_every_backend {
 
             $crate::on_backends_without_users! {}
             $crate::on_backends! { unix }
+        }
+    )*};
+}
+
+/// Like `on_every_backend`, and `name::etcd`. For the tests that etcd passes so far.
+#[macro_export]
+macro_rules! on_every_backend_and_etcd {
+    ($($(#[$meta:meta])* async fn $name:ident($env:ident: Env) $body:block)*) => {$(
+        $(#[$meta])*
+        mod $name {
+            use super::*;
+
+            async fn test($env: $crate::Env) $body
+
+            $crate::on_backends_without_users! {}
+            $crate::on_backends! { unix etcd }
         }
     )*};
 }
