@@ -3,7 +3,7 @@
 //! A real `lockkeeper serve` syncs to a data folder. Several client processes use it over TCP, through a proxy that
 //! cuts their connections, and over a Unix socket. Guest processes are killed repeatedly. Another process uses its own
 //! `file:` and `memory:` stores. The system reports memory, descriptors and threads of each process, the server
-//! reports its znodes, sessions, watches and log size, and each client reports its grants and tasks. [`flat`] checks
+//! reports its znodes, sessions, watches and log size, and each client reports its grants and tasks. [`growth_check`] checks
 //! these figures.
 
 mod growth_check;

@@ -36,8 +36,9 @@ pub(super) struct Range {
     /// First key after the range, or empty for a single key.
     #[prost(bytes = "vec", tag = "2")]
     pub(super) end: Vec<u8>,
-    #[prost(int64, tag = "3")]
-    pub(super) limit: i64,
+    /// Reads the keys as they were at this revision, or now if it is 0.
+    #[prost(int64, tag = "4")]
+    pub(super) revision: i64,
     #[prost(bool, tag = "8")]
     pub(super) keys_only: bool,
     #[prost(bool, tag = "9")]

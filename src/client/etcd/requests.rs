@@ -21,7 +21,7 @@ use crate::model::protocol::{
     ReadReply, Reply, Request, SEMAPHORE_CHILDREN, SHARED_MARKER, sequence_of,
 };
 use crate::model::types::{CreateMode, Stat, Zxid};
-use crate::model::watch::PersistentWatcher;
+use crate::model::watch::{DeleteReason, PersistentWatcher, PredecessorGone};
 
 /// etcd's default limit of operations in a transaction (`--max-txn-ops`).
 const MAX_OPERATIONS: usize = 128;
@@ -140,8 +140,10 @@ impl Shared {
     ) -> Result<Reply> {
         match request {
             Request::Create(create) => self.create(connection, create).await,
-            Request::Delete { path, version } => self.delete(connection, &path, version).await,
-            Request::Withdraw { entry } => self.delete(connection, &entry, None).await,
+            Request::Delete { path, version } => {
+                self.delete(connection, &path, version, RELEASED).await
+            }
+            Request::Withdraw { entry } => self.delete(connection, &entry, None, WITHDRAWN).await,
             Request::Exists { path, watch } => self.exists(connection, path, watch).await,
             Request::GetData { path, watch } => self.get_data(connection, path, watch).await,
             Request::SetData {
@@ -280,19 +282,30 @@ impl Shared {
         connection: &Connection,
         path: &ZnodePath,
         version: Option<i32>,
+        reason: &'static [u8],
     ) -> Result<Reply> {
         let missing = || Error::NoNode {
             path: path.as_str().to_owned(),
         };
+        let is_own = self.made.lock().contains_key(path);
         let node = self.node(connection, path).await?;
         let (key, created) = node.ok_or_else(missing)?;
         let mut conditions = vec![created_at(&key, created)];
         conditions.extend(version.map(|version| has_version(&key, version)));
+        let mut success = vec![operation(Operation::Delete(DeleteRange {
+            key: key.clone(),
+        }))];
+        // The session's key shows the waiter behind why the entry has left (`departure`).
+        if is_own {
+            success.push(put(
+                self.own_key.clone(),
+                Bytes::from_static(reason),
+                self.lease,
+            ));
+        }
         let txn = Txn {
             compare: conditions,
-            success: vec![operation(Operation::Delete(DeleteRange {
-                key: key.clone(),
-            }))],
+            success,
             failure: vec![operation(Operation::Range(range(key)))],
         };
         let answer = self.txn(connection, txn, path.as_str()).await?;
@@ -308,6 +321,10 @@ impl Shared {
             }),
             None => {
                 self.made.lock().remove(path);
+                // The end of the session deletes its entries, too.
+                if is_own {
+                    self.check_alive(connection).await?;
+                }
                 Err(missing())
             }
         }
@@ -546,16 +563,17 @@ impl Shared {
         else {
             return Ok(Predecessor::Gone);
         };
-        let blocks = |name: &str| match blockers {
-            Blockers::All => true,
-            Blockers::Exclusive => !name.contains(SHARED_MARKER),
-        };
-        let mut ahead = children.entries[..position].iter().rev();
-        let Some((name, kv)) = ahead.find(|(name, _)| blocks(name)) else {
+        let Some((name, kv)) = children.blocker(position, blockers) else {
             return Ok(Predecessor::Clear);
         };
         let by = parent.join(name)?;
-        let watcher = self.watches.departure(self.clone(), by.clone(), kv);
+        let waiter = Waiter {
+            shared: self.clone(),
+            parent: parent.clone(),
+            entry: entry.to_owned(),
+            blockers,
+        };
+        let watcher = self.watches.departure(waiter, by.clone(), kv);
         Ok(Predecessor::Blocked {
             by,
             watcher,
@@ -886,6 +904,58 @@ fn found(
     numbered.or(exact)
 }
 
+/// Values of a session's key after it has deleted an entry.
+const RELEASED: &[u8] = b"released";
+const WITHDRAWN: &[u8] = b"withdrawn";
+
+/// An entry that waits for another one to leave.
+pub(super) struct Waiter {
+    pub(super) shared: Arc<Shared>,
+    parent: ZnodePath,
+    entry: String,
+    blockers: Blockers,
+}
+
+impl Waiter {
+    /// Returns the consequence of the departure of the entry ahead, which had this lease, at a revision.
+    pub(super) async fn consequence(&self, lease: i64, at: i64) -> Result<PredecessorGone> {
+        let shared = &self.shared;
+        let connection = shared.connected().await?;
+        let (key, end) = shared.keys.below(&self.parent);
+        let queue = Range {
+            key,
+            end,
+            keys_only: true,
+            ..Range::default()
+        };
+        let queue = shared
+            .range(&connection, queue, self.parent.as_str())
+            .await?;
+        let children = shared.children_of(&self.parent, &queue);
+        let is_own =
+            |(name, kv): &(String, KeyValue)| *name == self.entry && kv.lease == shared.lease;
+        let position = children.entries.iter().position(is_own);
+        let clear = position.is_some_and(|at| children.blocker(at, self.blockers).is_none());
+        // At the revision of the deletion, the session's key is gone if the session has ended, and has just been put if
+        // the session deleted the entry itself.
+        let session = Range {
+            revision: at,
+            ..range(shared.keys.session(lease))
+        };
+        let session = shared
+            .range(&connection, session, self.parent.as_str())
+            .await;
+        let reason = match session.map(|mut answer| answer.kvs.pop()) {
+            Ok(None) => DeleteReason::Died,
+            Ok(Some(kv)) if kv.mod_revision != at => DeleteReason::Removed,
+            Ok(Some(kv)) if kv.value == RELEASED => DeleteReason::Released,
+            // Withdrawn, or the revision is compacted.
+            _ => DeleteReason::Unknown,
+        };
+        Ok(PredecessorGone::new(clear, reason))
+    }
+}
+
 /// Children of a znode at a revision.
 #[derive(Default)]
 struct Children {
@@ -896,6 +966,16 @@ struct Children {
 }
 
 impl Children {
+    /// Returns the nearest entry that blocks the entry at a position of the queue.
+    fn blocker(&self, position: usize, blockers: Blockers) -> Option<&(String, KeyValue)> {
+        let blocks = |name: &str| match blockers {
+            Blockers::All => true,
+            Blockers::Exclusive => !name.contains(SHARED_MARKER),
+        };
+        let mut ahead = self.entries[..position].iter().rev();
+        ahead.find(|(name, _)| blocks(name))
+    }
+
     /// Returns the names of the queue's entries. `None` if this is not a queue.
     fn queue(&self) -> Option<Vec<String>> {
         let is_semaphore = SEMAPHORE_CHILDREN

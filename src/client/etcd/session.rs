@@ -51,7 +51,7 @@ pub(super) struct Shared {
     pub(super) watches: Watches,
     members: Members,
     /// Key of the session itself. Reading it proves that the lease exists.
-    own_key: Vec<u8>,
+    pub(super) own_key: Vec<u8>,
     connection: Mutex<Option<Connection>>,
     connecting: tokio::sync::Mutex<()>,
     /// Keys and create revisions of the znodes that this session has created, so that their paths need no lookup.
@@ -307,6 +307,17 @@ impl Shared {
             }
             None => Beat::Unproved,
         })
+    }
+
+    /// Returns the error of the session's end, if the lease has ended.
+    pub(super) async fn check_alive(&self, connection: &Connection) -> Result<()> {
+        match self.beat(connection).await {
+            Ok(Beat::Gone) => {
+                self.status.set_state(SessionState::Expired);
+                Err(self.end())
+            }
+            _ => Ok(()),
+        }
     }
 
     async fn put_own_key(&self, connection: &Connection) -> Result<(), Failure> {

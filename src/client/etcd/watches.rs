@@ -17,6 +17,7 @@ use super::messages::{
     Event, KeyValue, Range, RangeResponse, WatchCancel, WatchCommand, WatchCreate, WatchRequest,
     WatchResponse,
 };
+use super::requests::Waiter;
 use super::session::Shared;
 use crate::model::error::{Error, Result};
 use crate::model::path::ZnodePath;
@@ -125,17 +126,26 @@ impl Watches {
     }
 
     /// Watches for the deletion of the entry ahead of a waiter.
-    pub(super) fn departure(&self, shared: Arc<Shared>, by: ZnodePath, kv: &KeyValue) -> Watcher {
+    pub(super) fn departure(&self, waiter: Waiter, by: ZnodePath, kv: &KeyValue) -> Watcher {
         let armed = self.register(Target::Node(vec![kv.key.to_vec()]));
-        let created = kv.create_revision;
+        let (created, lease) = (kv.create_revision, kv.lease);
         let key = kv.key.to_vec();
         watcher(async move {
-            let at = departed(&shared, armed, key, created).await?;
+            let at = departed(&waiter.shared, armed, key, created).await?;
+            // If the answer is lost, the caller looks for its predecessor again.
+            let unknown = || PredecessorGone::new(false, DeleteReason::Unknown);
+            let gone = match at {
+                Some(at) => waiter
+                    .consequence(lease, at)
+                    .await
+                    .unwrap_or_else(|_| unknown()),
+                None => unknown(),
+            };
             Ok(WatchedEvent {
                 kind: EventKind::NodeDeleted,
                 path: by,
-                zxid: Some(Zxid(at)),
-                predecessor_gone: Some(PredecessorGone::new(false, DeleteReason::Unknown)),
+                zxid: at.map(Zxid),
+                predecessor_gone: Some(gone),
             })
         })
     }
@@ -257,6 +267,12 @@ impl Armed {
                     }),
                 };
                 if let Some(kind) = changed {
+                    // The end of the session deletes its znodes, too.
+                    let is_own = kv.as_ref().is_some_and(|kv| kv.lease == shared.lease);
+                    if is_own && kind == EventKind::NodeDeleted {
+                        let connection = shared.connected().await?;
+                        shared.check_alive(&connection).await?;
+                    }
                     return Ok(WatchedEvent {
                         kind,
                         path,
@@ -281,14 +297,20 @@ impl Armed {
     }
 }
 
-/// Waits until a key is deleted. Returns a revision at which it does not exist.
-async fn departed(shared: &Shared, mut armed: Armed, key: Vec<u8>, created: i64) -> Result<i64> {
+/// Waits until a key is deleted. Returns the revision of its deletion, or `None` if it was deleted before the watch was
+/// armed.
+async fn departed(
+    shared: &Shared,
+    mut armed: Armed,
+    key: Vec<u8>,
+    created: i64,
+) -> Result<Option<i64>> {
     loop {
         match armed.signals.recv().await {
             None => return Err(shared.end()),
             Some(Signal::Event(event)) => {
                 if let Some(kv) = event.kv.filter(|kv| kv.create_revision != created) {
-                    return Ok(kv.mod_revision);
+                    return Ok((event.kind == DELETE).then_some(kv.mod_revision));
                 }
             }
             // The key may have been deleted before.
@@ -300,13 +322,13 @@ async fn departed(shared: &Shared, mut armed: Armed, key: Vec<u8>, created: i64)
                 };
                 let connection = shared.connected().await?;
                 let read = connection.call("/etcdserverpb.KV/Range", range, shared.patience());
-                let Ok(RangeResponse { header, kvs, .. }) = read.await else {
+                let Ok(RangeResponse { kvs, .. }) = read.await else {
                     // The watch is armed again on the next connection.
                     shared.lost();
                     continue;
                 };
                 if kvs.first().is_none_or(|kv| kv.create_revision != created) {
-                    return Ok(header.unwrap_or_default().revision);
+                    return Ok(None);
                 }
             }
         }
