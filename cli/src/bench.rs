@@ -135,8 +135,8 @@ impl Bench {
         }
     }
 
-    /// Asks the server for its version, then connects the clients. The clients may use up all connections of the
-    /// server, so the request for the version must be first.
+    /// Asks the server for its version, then connects the clients. The version must be requested first, because the
+    /// clients may use up all of the server's connections.
     async fn connect<'a>(
         &'a self,
         keeper: &'a Client,
@@ -181,7 +181,7 @@ async fn interrupted(signals: &mut Signals) -> Failure {
     Failure::Other(format!("interrupted by {signal}"))
 }
 
-/// Two signals within this time count as one, because `timeout` signals both the process and its process group.
+/// Two signals within this time are treated as one, because `timeout` signals both the process and its process group.
 const SAME_SIGNAL: Duration = Duration::from_secs(1);
 
 async fn interrupted_again(signals: &mut Signals) -> Failure {

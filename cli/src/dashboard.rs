@@ -139,7 +139,7 @@ fn serve(
     })
 }
 
-/// The locks in the store of this process, without locks that an unauthenticated client may not read.
+/// The locks in this process's store that an unauthenticated client may read.
 pub(crate) struct OwnLocks(Arc<Shared>);
 
 impl OwnLocks {

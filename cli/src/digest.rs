@@ -1,4 +1,4 @@
-//! `lockkeeper digest`: computes the digest of a user name and password that servers and access control lists expect.
+//! `lockkeeper digest`: computes the digest that servers and access control lists expect for a user name and password.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 

@@ -1,7 +1,7 @@
 //! [`Failure`]: the reason why a command fails, and its exit status.
 //!
-//! The statuses are from `sysexits.h` where possible, so that scripts can distinguish them from the statuses of a
-//! command that they run.
+//! The statuses are from `sysexits.h` where possible, so that scripts can distinguish our failures from the statuses of
+//! a command that we run.
 
 use std::fmt;
 use std::process::ExitCode;

@@ -160,7 +160,7 @@ fn peer_at(path: &Path) -> Result<Option<Peer>, String> {
     match connect(path) {
         Ok(stream) => peer(stream, path).map(Some),
         Err(error) if matches!(error.kind(), ConnectionRefused | NotFound) => Ok(None),
-        // The server's queue of connections is full, so a server listens.
+        // `WouldBlock` means that the server's queue of connections is full, so a server listens.
         Err(error) if error.kind() == WouldBlock => Ok(Some(Peer {
             pid: None,
             connection: None,

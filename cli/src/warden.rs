@@ -48,7 +48,7 @@ pub(crate) struct Warden {
     target: Target,
 }
 
-/// Default log level, without the library's lines that repeat a report on stdout.
+/// Default log level. Leaves out the library's warden, because its lines repeat the reports on stdout.
 const LOG: &str = "warn,lockkeeper_warden=info,lockkeeper::warden=off";
 
 const PAUSE: Duration = Duration::from_secs(1);
@@ -100,7 +100,7 @@ impl Warden {
                 .await?
             {
                 End::Signal | End::NoReader => {
-                    // Give up after a short time, because the session expires if the store is unreachable.
+                    // Wait only a short time for the release. If the store is unreachable, the session expires anyway.
                     let released = leadership.release();
                     let _ = tokio::time::timeout(PAUSE, released).await;
                     return Ok(());
@@ -149,7 +149,7 @@ impl Warden {
             true => builder.remove_overdue_while(FencingEnforced, leadership.path()),
             false => builder,
         };
-        // The library's warden ends when it is dropped, so it ends with each return from this function.
+        // The library's warden ends when it is dropped, so every return from this function ends it.
         let (warden, mut reports) = builder.start();
         let _leads = seen.leads(warden);
         tokio::select! {

@@ -153,8 +153,8 @@ struct Inner {
     target: String,
     connector: Arc<dyn Connector>,
     options: ConnectOptions,
-    /// The first session. Most clients never open another one, so callers get the first session without locking
-    /// `current` while that session is alive.
+    /// The first session. While it is alive, callers get it without locking `current`. Most clients never open another
+    /// session.
     first: Session,
     current: Mutex<Current>,
     /// Held while a session is opened, so that concurrent callers open only one.

@@ -1,7 +1,8 @@
 //! Backend for etcd (`etcd://`).
 //!
-//! A session is a lease. An entry of a queue is a key with this lease, and its number is the key's create revision, which
-//! is also the fencing token. [`requests`] maps what the recipes send, [`keys`] has the form of the keys.
+//! A session is a lease. An entry of a queue is a key that is attached to the lease. The key's create revision is both
+//! the entry's number and its fencing token. [`requests`] maps the recipes' requests to etcd's calls, and [`keys`] maps
+//! paths to keys.
 
 mod channel;
 mod keys;
@@ -25,8 +26,8 @@ use crate::model::path::ZnodePath;
 use crate::runtime::clock::Clock;
 use crate::runtime::future::BoxFuture;
 
-/// Longest lease. With lease checkpoints a new leader does not start leases again with their full time, and etcd
-/// checkpoints leases every five minutes.
+/// Longest session timeout. A new leader restarts each lease with its full time, so no lease ends early. This does not
+/// hold for longer leases if etcd writes lease checkpoints, which it does every five minutes.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Pause between two attempts to open a session.
@@ -80,8 +81,8 @@ impl Etcd {
     }
 }
 
-/// Adds the store's id. The id's key has the id and its own create revision, because the cluster's id is the same after
-/// the data was wiped.
+/// Adds the store's id, which consists of the text in a key and this key's create revision. The cluster's id would not
+/// do, because it stays the same after the data was wiped.
 async fn identified(
     mut session: EtcdSession,
     options: &ConnectOptions,
@@ -90,7 +91,7 @@ async fn identified(
     Ok(Arc::new(session))
 }
 
-/// Returns the session's timeout in whole seconds, as etcd grants leases.
+/// Returns the session's timeout, rounded up to whole seconds, because etcd grants leases in seconds.
 fn lease_time(options: &ConnectOptions) -> Result<Duration> {
     if options.get_auth().next().is_some() {
         let what = "identities at etcd";

@@ -152,8 +152,7 @@ impl Opening {
                 }
                 Some(Failure::Down { reason, is_absent }) => {
                     failures += 1;
-                    // Warn only after as many failures as there are servers, because one of several servers may be
-                    // down.
+                    // Warn only after one failure per server, because one of several servers may be down.
                     if failures == link.names.len() {
                         let url = &self.server.url;
                         let is_absent = is_absent && self.options.tls.is_none();

@@ -176,9 +176,9 @@ impl Policy {
 impl Server {
     /// Replaces the users, super user and four-letter words for all clients.
     ///
-    /// Sessions and locks stay. The server closes a connection whose proved identity was removed before it executes
-    /// another request. The session of the removed client ends with its timeout, or immediately with
-    /// [`kick`](Self::kick).
+    /// Sessions and locks stay. If an identity that a connection has proved is removed, the server closes the
+    /// connection before it executes the connection's next request. The session of the removed client ends with its
+    /// timeout, or immediately with [`kick`](Self::kick).
     pub fn reload_access(&self, access: AccessOptions) {
         let shared = &self.shared;
         let replacing = shared.access.replacing.lock();
@@ -194,7 +194,8 @@ impl Server {
             words: access.words,
             word_clients: access.word_clients,
         });
-        // Release after storing the policy, so that a connection that sees this generation finds its policy.
+        // Store the generation after the policy and with `Release`, so that a connection that sees this generation
+        // finds its policy.
         shared
             .access
             .generation

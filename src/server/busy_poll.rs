@@ -98,8 +98,8 @@ enum PollEnd {
     Contended,
 }
 
-/// If yielding the core takes longer than this, another program computes. A client that only answers uses the core for
-/// less time.
+/// If yielding the core takes longer than this, another program is computing. A client that only answers uses the core
+/// for less time.
 const CONTENDED: Duration = Duration::from_millis(1);
 
 /// Time without polling after a long yield. A computing program keeps the core for some milliseconds, so polling takes

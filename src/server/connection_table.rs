@@ -148,7 +148,7 @@ impl ConnectionTable {
         let entry = state.insert(address, unix_ms);
         drop(state);
         self.count(Count::Entered);
-        // The victim counts as a connection until its task closes it, but no longer as half open.
+        // Until its task closes the connection, the victim is still counted as a connection, but not as half open.
         if let Some(victim) = evicted {
             self.count(Count::Evicted);
             victim.request_close(CloseRequest::Evicted);

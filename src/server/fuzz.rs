@@ -86,7 +86,7 @@ impl AsyncWrite for Script {
     }
 }
 
-/// A read waits only after it has returned all of the input.
+/// A read is pending only after earlier reads have returned all of the input.
 impl Transport for Script {
     fn is_readable(&self) -> bool {
         false

@@ -1,7 +1,7 @@
 //! The first frame of a connection: a four-letter word, or a handshake that opens a session or reattaches to one.
 //!
 //! Until the handshake is done, the client has proved nothing. So the server gives it memory for only one small frame,
-//! and may evict its connection in favor of newer ones (invariant 14).
+//! and may evict its connection in favor of newer connections (invariant 14).
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -270,8 +270,8 @@ async fn open_session(
     is_proven: bool,
 ) -> Result<Connection, HandshakeError> {
     let limit = shared.limits.outgoing_bytes;
-    // Refuse a client that has seen a later zxid than the store has. It would read older data than before, and its
-    // watches would miss changes.
+    // Refuse a client that has seen a later zxid than the store has. The client would read older data than before, and
+    // its watches would miss changes.
     if request.seen > shared.remote.last_zxid() {
         return Err(HandshakeError::AheadOfStore);
     }
@@ -290,7 +290,7 @@ async fn open_session(
             }
         };
     }
-    // A password of another length is wrong. Replace it with zeros, which are no session's password.
+    // A password of another length is wrong. Replace it with zeros, because no session has zeros as its password.
     let password = request.password.unwrap_or_default();
     let found = shared
         .remote

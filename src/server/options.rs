@@ -120,8 +120,8 @@ impl ServerOptions {
     /// server has left behind, and removes its own file when it stops. It does not start if another server listens on
     /// the socket, if the path is a file of another kind, or if the path is too long (107 bytes on Linux).
     ///
-    /// Limits per address apply per user id. The user id also proves an identity such as `uid:1000`, which access
-    /// control lists can name and which satisfies [`require_auth`](Self::require_auth). Linux shows the id 65534
+    /// Limits per address apply to each user id instead. The user id also proves an identity such as `uid:1000`, which
+    /// access control lists can name and which satisfies [`require_auth`](Self::require_auth). Linux shows the id 65534
     /// (`nobody`) for all unknown users, so this id proves nothing.
     #[must_use]
     pub fn unix_listen(mut self, path: impl Into<PathBuf>) -> Self {
@@ -188,9 +188,9 @@ impl ServerOptions {
         self
     }
 
-    /// Requires every client to authenticate (ZooKeeper's `enforce.auth`) by a user's digest, by a client certificate,
-    /// or over a Unix socket by its user. If no [`user`](Self::user) is set, the server accepts any name and password,
-    /// as ZooKeeper does. A digest then identifies a client, but proves nothing.
+    /// Requires every client to authenticate (ZooKeeper's `enforce.auth`) with a user's digest, with a client
+    /// certificate, or, over a Unix socket, with the user id. If no [`user`](Self::user) is set, the server accepts any
+    /// name and password, as ZooKeeper does. A digest then identifies a client, but proves nothing.
     ///
     /// A session without a proved identity ends with its connection.
     #[must_use]
@@ -232,9 +232,9 @@ impl ServerOptions {
     }
 
     /// Sets the limit of half-open connections, which lack a session or a required proof of identity. When a new
-    /// connection would exceed the limit, the server closes the oldest half-open connection of the address that has the
-    /// most of them. So an attacker with fewer addresses than this limit cannot keep out a client with another address.
-    /// IPv6 addresses with the same first 64 bits count as one address.
+    /// connection would exceed the limit, the server picks the address with the most half-open connections, and closes
+    /// the oldest of these. So an attacker with fewer addresses than this limit cannot keep out a client with another
+    /// address. IPv6 addresses with the same first 64 bits count as one address.
     #[must_use]
     pub fn max_half_open(mut self, limit: usize) -> Self {
         self.limits.half_open = limit.max(1);
@@ -245,7 +245,7 @@ impl ServerOptions {
     /// ten years.
     #[must_use]
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
-        // Longer timeouts could overflow the sums that make deadlines.
+        // A longer timeout could overflow the computation of a deadline.
         self.limits.handshake = timeout.min(Duration::from_secs(10 * 365 * 24 * 3_600));
         self
     }

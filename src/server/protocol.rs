@@ -324,8 +324,8 @@ impl ProtocolState {
             ResponseShape::Last { code, zxid } => put_code(out, xid, *zxid, *code),
             ResponseShape::Identity(proved) => {
                 let taken = answer.as_ref().map(|_| ()).map_err(Code::from);
-                // `Admission` has already added the identity. If the store refuses it, both would disagree about the
-                // client's rights, so the connection ends.
+                // `Admission` has already added the identity. If the store refuses it, `Admission` and the store
+                // disagree about the client's rights, so the connection ends.
                 self.is_over |= proved.is_ok() && taken.is_err();
                 let code = proved.and(taken).err().unwrap_or(Code::Ok);
                 let refusal = answer.as_ref().err().and_then(reason);

@@ -370,7 +370,7 @@ pub(super) async fn serve(
 /// First byte of a TLS handshake. ZooKeeper's frames start with 0, and four-letter words with letters.
 const HANDSHAKE: u8 = 22;
 
-/// Refuses a client that does not speak TLS immediately. rustls would wait for more bytes than a four-letter word has,
+/// Immediately refuses a client that does not speak TLS. rustls would wait for more bytes than a four-letter word has,
 /// so a plain client would get no answer until the timeout.
 async fn expect_handshake(stream: &TcpStream) -> io::Result<()> {
     let mut first = [0];

@@ -46,7 +46,7 @@ fn has_unread(socket: impl AsFd) -> bool {
         &mut [0_u8; 1],
         RecvFlags::PEEK | RecvFlags::DONTWAIT,
     );
-    // Any other error counts as readable. The next read reports it.
+    // Treat any other error as readable, because the next read returns the error.
     !matches!(peeked, Err(rustix::io::Errno::AGAIN))
 }
 

@@ -15,14 +15,14 @@ pub(super) struct Turn {
 const TURN_REQUESTS: usize = 32;
 
 /// Number of requests in a turn while other clients send single requests. Short turns cost busy clients a quarter of
-/// their throughput, but a single request waits for less than twice the time that it takes itself.
+/// their throughput, but the wait of a single request is less than twice as long as the request itself takes.
 const SHORT_TURN_REQUESTS: usize = 8;
 
 /// A client that sends no more requests than this at a time probably waits for each answer.
 const SINGLE_REQUESTS: usize = 2;
 
-/// Number of turns that are short after a single request. They take about 30 ms, and most clients send their next
-/// request within this time.
+/// Number of turns that are short after a single request. Together they take about 30 ms, and most clients send their
+/// next request within this time.
 const SHORT_TURNS: usize = 4_096;
 
 /// Number of bytes in a turn. The turn ends after the request or the write that reaches this number.

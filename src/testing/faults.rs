@@ -163,7 +163,7 @@ impl Faults {
 
     /// Makes the store end the session before its timeout. The client notices once it is connected and not paused.
     /// Until then it may believe that it holds a lock that another client already holds. A session without a timeout,
-    /// however, stops believing that it holds anything before the store ends it. To test
+    /// however, considers its locks lost before the store ends the session. To test
     /// [`held_until`](Session::held_until), give the session a timeout, and pause or disconnect it for longer than the
     /// timeout.
     ///
@@ -227,7 +227,7 @@ impl Faults {
 
 impl Connector for Faults {
     fn open(&self, options: &ConnectOptions) -> BoxFuture<Result<Arc<dyn Backend>>> {
-        // Read the clock before the request is sent, as a real backend does, because the lease counts from this time
+        // Read the clock before the request is sent, as a real backend does, because the lease starts at this time
         // (invariant 6). Take the session's number here, too, so that it depends only on the order of the calls.
         let sent = self.clock().now();
         let number = self.0.opened.fetch_add(1, Ordering::Relaxed);

@@ -164,7 +164,7 @@ impl Plan {
         random.time_within(&self.outages)
     }
 
-    /// Draws the faults of the next request. Each call draws equally many random numbers, so that changing one
+    /// Draws the faults of the next request. Each call draws the same number of random numbers, so that changing one
     /// probability does not change the other faults of a seed.
     pub(super) fn draw(&self, random: &mut Random) -> RequestFaults {
         let lose_request = random.chance(self.lose_request);

@@ -24,7 +24,7 @@ impl<'a> Reader<'a> {
         self.0.is_empty()
     }
 
-    /// Returns the next value, or `None` at the end and for malformed DER. Multi-byte tags count as malformed, because
+    /// Returns the next value, or `None` at the end and for malformed DER. Treats multi-byte tags as malformed, because
     /// the parts that we read have none.
     pub(super) fn next(&mut self) -> Option<Value<'a>> {
         let (&tag, rest) = self.0.split_first()?;

@@ -295,7 +295,7 @@ impl Shape {
         match answer {
             Ok(reply) => self.reply(reply),
             Err(Error::MultiFailed { index, source }) => {
-                // If an earlier operation failed in the store, its error counts instead of our refusal.
+                // If an earlier operation failed in the store, return its error instead of our refusal.
                 let refused = self.refused_at(*index);
                 let code = refused.unwrap_or_else(|| Code::from(&**source));
                 let results = multi::failed(self.parts.len(), *index, code);

@@ -96,8 +96,8 @@ impl Frames {
             self.buffer.clear();
             self.buffer.shrink_to(KEPT_BYTES);
             self.taken = 0;
-        // Move the waiting bytes only if they are fewer than the taken bytes. Otherwise we would move pipelined frames
-        // once per frame.
+        // Move the waiting bytes only if they are fewer than the taken bytes. Otherwise we would move all pipelined
+        // frames again after each frame.
         } else if self.taken > self.buffer.len() / 2 {
             self.buffer.drain(..self.taken);
             self.taken = 0;

@@ -2,7 +2,8 @@
 //! list.
 //!
 //! Values borrow from the frame, and only lists allocate. A list grows while its entries are read, because we never
-//! trust a length in a frame. A list takes at most sixteen times the bytes of its entries in the frame.
+//! trust a length in a frame. In memory, a list takes at most sixteen times as many bytes as its entries take in the
+//! frame.
 
 use std::borrow::Cow;
 use std::str::Utf8Error;

@@ -76,7 +76,8 @@ impl<'a> From<MultiOp<'a>> for Request<'a> {
 /// Servers before 3.9 answer create2, createContainer and createTTL with the result of a create.
 pub(crate) type MultiResult<'a> = Result<(Op, Response<'a>), i32>;
 
-/// Operations that results may have. Without this list, a server could nest multis until our stack overflows.
+/// Operations whose results a reply may contain. Without this list, a server could nest multis until our stack
+/// overflows.
 const RESULTS: [Op; 8] = [
     Op::Create,
     Op::Create2,

@@ -15,7 +15,8 @@ pub(super) struct Folder(ZnodePath);
 
 const AT_ONCE: usize = 256;
 
-/// Number of attempts to remove a folder. Requests that were sent before their session ended may still add znodes.
+/// Number of attempts to remove a folder. An attempt fails if requests that were sent before their session ended still
+/// add znodes.
 const ATTEMPTS: usize = 5;
 
 impl Folder {
@@ -34,7 +35,7 @@ impl Folder {
             let path: ZnodePath = format!("{prefix}-{number:08x}").parse()?;
             match create(&session, &path).await {
                 Ok(()) => {
-                    // The server does not remove a container that has a child.
+                    // Give the folder a child, because the server does not remove a container that has one.
                     let owner = path.join("owner")?;
                     let text = format!("lockkeeper bench, pid {}", std::process::id());
                     session.create(&owner, text, CreateMode::Ephemeral).await?;
@@ -55,7 +56,7 @@ impl Folder {
         loop {
             let session = client.session().await?;
             match remove_all(&session, &self.0).await {
-                // After an expiry, the client opens a new session.
+                // Try again. After an expiry, the client opens a new session.
                 Err(
                     Error::NotEmpty { .. } | Error::ConnectionLoss | Error::SessionExpired { .. },
                 ) if attempt < ATTEMPTS => {

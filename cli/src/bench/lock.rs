@@ -14,7 +14,8 @@ pub trait Lock: Clone + Send + Sync + 'static {
 
     fn unlock(guard: Self::Guard) -> impl Future<Output = Result<(), LockError>> + Send;
 
-    /// Returns the grant's token. Tokens grow in the order of arrival. `None` if the measured system has no tokens.
+    /// Returns the grant's token. `None` if the measured system has no tokens. Contenders that join the queue later get
+    /// higher tokens.
     fn token(guard: &Self::Guard) -> Option<i64>;
 
     fn share(&self) -> u32 {
@@ -97,7 +98,7 @@ impl Place {
             match self.observer.get_all_children_number(queue).await {
                 Ok(count) if count >= queued => return Ok(()),
                 Ok(_) => tokio::time::sleep(Duration::from_millis(1)).await,
-                // ZooKeeper before 3.6 cannot count the children. The pause of the caller must be sufficient.
+                // ZooKeeper before 3.6 cannot count the children, so we rely on the caller's pause.
                 Err(Error::Unimplemented { .. }) => return Ok(()),
                 Err(error) => return Err(error),
             }

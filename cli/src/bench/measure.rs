@@ -208,7 +208,7 @@ impl<'a> Run<'a> {
 
     async fn contended<L: Lock>(&self, workload: Workload, locks: Vec<L>) -> Result<Row, Failure> {
         // Yield while holding the lock, so that a client that was wrongly granted the same lock runs and the check
-        // notices it.
+        // notices the violation.
         let hold = tokio::task::yield_now;
         contended(&locks, self.bench.warm_up, hold).await?;
         let measured = contended(&locks, self.bench.seconds, hold).await?;

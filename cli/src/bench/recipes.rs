@@ -16,7 +16,7 @@ pub enum Side {
 pub trait BenchLock: Clone + Send + Sync + 'static {
     type Held: LockGuard;
 
-    /// Number of znodes below the path of a queue that are not entries of contenders.
+    /// Number of znodes below a queue's path in addition to the contenders' entries.
     const PARENTS: usize = 0;
 
     fn new(client: &Client, path: LockPath) -> Self;

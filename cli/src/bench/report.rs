@@ -16,15 +16,15 @@ pub(super) struct Row {
     pub(super) keys: usize,
     pub(super) per_s: Option<f64>,
     pub(super) times: Times,
-    /// Number of violations of exclusion and of order, if they were checked.
+    /// Numbers of violations of exclusion and of order. `None` if they were not checked.
     pub(super) violations: Option<(usize, usize)>,
     pub(super) session_timeout_ms: Option<u64>,
 }
 
 pub(super) struct Report {
     is_json: bool,
-    /// Round trip in microseconds, by which the report divides times. The workload `round-trip` replaces the value that
-    /// was measured for the heading.
+    /// Round trip in microseconds. The report also shows times as multiples of it. The result of the workload
+    /// `round-trip` replaces the value that was measured for the heading.
     round_trip_us: f64,
 }
 

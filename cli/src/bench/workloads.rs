@@ -85,8 +85,7 @@ pub struct Contended {
     /// Number of grants whose client differs from the client of the preceding grant.
     pub handovers: usize,
     pub grants: Vec<usize>,
-    /// Times from each call to its grant, without the first call of each client, because it precedes the start of the
-    /// clock.
+    /// Times from each call to its grant. Excludes each client's first call, which is made before the clock starts.
     pub waits: Times,
     pub exclusion_violations: usize,
     pub order_violations: Option<usize>,
@@ -163,7 +162,7 @@ pub async fn contended<L: Lock, H: Future<Output = ()> + Send>(
 
 const IN_FLIGHT: usize = 256;
 
-/// Locks and unlocks the keys in turn, for this time, or each key once if `time` is `None`.
+/// Locks and unlocks the keys in turn until `time` has passed, or each key once if `time` is `None`.
 pub async fn many_keys<L: Lock>(
     locks: Arc<[L]>,
     time: Option<Duration>,

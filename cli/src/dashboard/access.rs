@@ -43,7 +43,7 @@ impl Access {
     }
 
     pub(super) fn check(&self, head: &Parts, aim: Aim) -> Result<(), Refusal> {
-        // Any site may link to the page.
+        // Accept requests from other sites, because any site may link to the page.
         if aim == Aim::Page {
             return Ok(());
         }
@@ -75,7 +75,7 @@ impl Access {
         let is_own = |authority: &Authority| {
             let name = authority.host();
             let literal = name.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
-            // An address is safe, because DNS rebinding needs a name.
+            // Accept any IP address as the host, because DNS rebinding needs a name.
             !authority.as_str().contains('@')
                 && (literal.unwrap_or(name).parse::<IpAddr>().is_ok()
                     || name.eq_ignore_ascii_case("localhost")

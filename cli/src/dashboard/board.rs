@@ -191,7 +191,7 @@ impl Board {
         self.locks.get(path)
     }
 
-    /// Returns the state of the connection. A store that has been silent for too long counts as suspended.
+    /// Returns the state of the connection. Reports a store that has been silent for too long as suspended.
     pub(super) fn store(&self, now: Instant) -> StoreState {
         let silent = now.saturating_duration_since(self.heard);
         match self.store.state {

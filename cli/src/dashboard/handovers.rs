@@ -10,7 +10,8 @@ pub(super) const SECONDS: usize = 600;
 pub(super) struct Handovers {
     /// Number of hand-overs in each complete second, oldest first.
     counts: VecDeque<u32>,
-    /// The current second since the Unix epoch. `count` is the number of hand-overs in this second so far.
+    /// The current second, as a number of seconds since the Unix epoch. `count` is the number of hand-overs in this
+    /// second so far.
     second: i64,
     count: u32,
     total: u64,

@@ -17,8 +17,8 @@ const QUEUE: usize = 64;
 /// most a fifth of a core.
 const PAUSE_FACTOR: u32 = 4;
 
-/// Longest duration of a reading that counts for the pause, so that a single stall of the store does not delay the next
-/// reading for long.
+/// Upper limit for the duration from which the pause is computed, so that a single stall of the store does not delay
+/// the next reading for long.
 const LONGEST_READING: Duration = Duration::from_millis(500);
 
 pub(super) struct Shared {

@@ -56,7 +56,7 @@ where
 }
 
 fn event(text: &mut String, name: &str, data: &Value) {
-    // Our JSON contains no line breaks.
+    // An event's data must not contain line breaks, and our JSON contains none.
     let _ = write!(text, "event: {name}\ndata: {data}\n\n");
 }
 
@@ -128,7 +128,7 @@ pub(super) async fn locks(shared: Arc<Shared>, cursor: Cursor, to: Sender<Bytes>
         if send(&to, text, &mut sent).await.is_err() {
             return;
         }
-        // Wake up at the next full second, when more hand-overs can be sent.
+        // Wake up at the next full second, when the hand-overs of another second can be sent.
         let left = 1_000 - shared.now_ms().rem_euclid(1_000);
         pause(
             &mut changed,

@@ -20,8 +20,8 @@ use tokio::task::AbortHandle;
 use super::stalls::Unstalled;
 use super::{Body, Pages};
 
-/// Limit of connections without an event stream. A new connection beyond the limit closes the oldest one, so idle
-/// connections cannot keep a scraper out.
+/// Limit of connections without an event stream. When a new connection exceeds the limit, the server closes the oldest
+/// connection, so idle connections cannot keep a scraper out.
 pub(crate) const MAX_CONNECTIONS: usize = 32;
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
@@ -89,7 +89,8 @@ async fn serve(stream: TcpStream, connection: Connection, pages: Arc<impl Pages>
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_HEAD_BYTES)
         .max_headers(MAX_HEADERS)
-        // Scrapers connect again for each request, and idle connections would need limits of their own.
+        // Serve one request per connection, because scrapers reconnect for each request, and idle connections would
+        // need limits of their own.
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
     let limit = async {

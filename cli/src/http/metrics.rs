@@ -28,8 +28,8 @@ const PATHS: &str = "/metrics, /healthz and /readyz";
 /// a core.
 const PAUSE_FACTOR: u32 = 4;
 
-/// Longest duration of a reading that counts for the pause, so that a single stall does not delay the next reading for
-/// long.
+/// Upper limit for the duration from which the pause is computed, so that a single stall does not delay the next
+/// reading for long.
 const LONGEST_READING: Duration = Duration::from_millis(100);
 
 pub(crate) struct MetricsPages {

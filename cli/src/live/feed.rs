@@ -1,7 +1,7 @@
 //! [`Feed`]: updates on the locks below a prefix and on the connection to their store.
 //!
-//! After each connection loss, a new call of [`observe_locks`] reads all locks again. The view counts as current only
-//! after the first item of this call, because that item was read over the new connection.
+//! After each connection loss, a new call of [`observe_locks`] reads all locks again. The view is current only after
+//! the first item of this call, because that item was read over the new connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::target::Target;
 
 const BEAT: Duration = Duration::from_secs(2);
 
-/// Time without an answer after which the store counts as silent.
+/// Time without an answer after which we regard the store as silent.
 pub(crate) const SILENCE: Duration = Duration::from_secs(6);
 
 const PAUSE: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(crate) enum News {
     /// The store is reachable, and all locks are being read.
     Reading,
-    /// Changed locks, or all of them.
+    /// Changed locks, or all locks if `all` is true.
     Locks { change: LockChange, all: bool },
     /// The store has answered.
     Heard,

@@ -48,7 +48,7 @@ pub(crate) fn lock(name: &str, number: i64, held_s: i64, waiters: usize) -> Lock
     holder.fencing_token = token(number);
     // The real session id has random digits, which a filter for numbers might match.
     holder.owner = SessionId(0x1_0000_0000_0000);
-    // The holder waited for a minute before the grant. This minute must not count as hold time.
+    // The holder waited for a minute before the grant. This minute is not hold time.
     holder.joined_at_ms = NOW_MS - (held_s + 60) * 1_000;
     holder.granted_at_ms = Some(NOW_MS - held_s * 1_000);
     let metadata = holder.metadata.as_mut().unwrap();

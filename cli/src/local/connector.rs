@@ -41,8 +41,8 @@ impl Connector for LocalConnector {
                 // until the client has its own, so that the server does not exit as idle.
                 let (mut kept, mut pause) = (None::<Peer>, RETRY);
                 loop {
-                    // A server that hangs leaves connections in its queue, so open no second connection while the first
-                    // is open.
+                    // Open no second connection while the first is open, because connections to a hung server would
+                    // pile up in its queue.
                     if kept
                         .as_ref()
                         .is_none_or(|kept| kept.ended_within(Duration::ZERO))
@@ -57,7 +57,8 @@ impl Connector for LocalConnector {
                 opened = connect_with(&url, options) => opened?,
                 () = missing => unreachable!("it never ends"),
             };
-            // The outer client uses only the backend of this client's session.
+            // Return only the backend of this client's session. The caller creates its own session object over the
+            // backend.
             let session = client.current_session();
             spawn_detached(keep(store, session.states(), session.status().clone()));
             Ok(session.backend().clone())

@@ -18,8 +18,8 @@ const KEPT: [&str; 5] = [
 ];
 
 pub(crate) fn detach(arguments: &[OsString]) -> Result<(), Failure> {
-    // Close the caller's files before we open any file of our own. Otherwise the server would keep them open, such as
-    // the lock of a shell script.
+    // Close the caller's files before we open any file of our own. Otherwise the server would keep them open, for
+    // example the lock file of a shell script.
     close_inherited();
     // Leave the client's process group and terminal. `setsid` fails only for a group leader, and no client starts us as
     // one.

@@ -140,7 +140,7 @@ impl LocalStore {
     }
 }
 
-/// The log of all servers. `start` is its length in bytes at the start of the current server.
+/// The log file that all servers append to. `start` is the file's length in bytes when the current server was started.
 struct Log {
     path: PathBuf,
     start: u64,

@@ -188,7 +188,7 @@ impl Incoming {
 
     /// Waits for the next message. Returns `None` when the other process has ended. Cancel safe.
     pub(super) async fn next<T: for<'a> Deserialize<'a>>(&mut self) -> Option<T> {
-        // An error counts as the end of the stream. For example, a killed process may leave a truncated message.
+        // Treat an error as the end of the stream. For example, a killed process may leave a truncated message.
         let line = self.0.next_line().await.ok()??;
         serde_json::from_str(&line).ok()
     }
@@ -239,7 +239,7 @@ impl Orders {
             match self.half.try_write(&self.partial) {
                 Ok(written) => drop(self.partial.drain(..written)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // The other process has ended. The end of its reports shows this.
+                // The other process has ended. The reader of its reports notices this.
                 Err(_) => self.partial.clear(),
             }
         }

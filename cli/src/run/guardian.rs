@@ -81,7 +81,7 @@ fn start(run: Run) -> io::Result<()> {
             Ok(end) => end,
             Err(failure) => End {
                 status: failure.status(),
-                // The loss was reported when the command was asked to end.
+                // Do not report a loss again, because we reported it when we asked the command to end.
                 message: (!matches!(failure, Failure::Lost(_))).then(|| failure.to_string()),
             },
         };
@@ -364,8 +364,8 @@ impl Guardian {
     }
 }
 
-/// Returns the end for a user who has given up. The front uses the status only if `signal` arrived when the command had
-/// just ended. Otherwise the front has exited, or knows the status itself.
+/// Returns the [`End`] of a run that the user has given up. The front uses the status only if `signal` arrived when the
+/// command had just ended. Otherwise the front has exited, or knows the status itself.
 fn abandoned(signal: Option<Signal>) -> End {
     let status = signal.and_then(|signal| u8::try_from(128 + signal.as_raw()).ok());
     End {
@@ -385,8 +385,8 @@ async fn given_up(orders: &mut Incoming) -> Option<Signal> {
     }
 }
 
-/// Returns the signal with this number if it asks a program to end. SIGHUP and SIGQUIT do not count, because they have
-/// other meanings for some programs.
+/// Returns the signal with this number if it asks a program to end. Ignores SIGHUP and SIGQUIT, because they have other
+/// meanings for some programs.
 fn ending(number: i32) -> Option<Signal> {
     [Signal::INT, Signal::TERM]
         .into_iter()

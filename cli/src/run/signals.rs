@@ -13,7 +13,7 @@ impl Signals {
     pub(super) fn listen(to: &[Signal]) -> io::Result<Self> {
         let (sender, receiver) = unbounded_channel();
         for &kind in to {
-            // Always handle SIGCHLD, because the kernel discards the statuses of children while it is ignored.
+            // Always handle SIGCHLD, because the kernel discards the statuses of children while SIGCHLD is ignored.
             if kind != Signal::CHILD && is_ignored(kind) {
                 continue;
             }

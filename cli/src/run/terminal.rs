@@ -93,7 +93,7 @@ fn is_foreground() -> bool {
     let Ok(terminal) = options.open("/dev/tty") else {
         return false;
     };
-    // While SIGTTIN is blocked, a read from the background fails, even a read of no bytes.
+    // Read no bytes, so that we take no input. While SIGTTIN is blocked, even such a read fails in the background.
     without(Signal::SIGTTIN, || {
         rustix::io::read(&terminal, &mut [0_u8; 0]) != Err(Errno::IO)
     })

@@ -137,7 +137,7 @@ impl Tree {
         let _ = kill_process_group(self.group, signal);
     }
 
-    /// Kills all processes until none is left, including the reaper, whose role the caller takes over.
+    /// Kills all processes, including the reaper, until none is left. The caller takes over the reaper's role.
     pub(super) async fn end(&self, clock: &Clock) {
         loop {
             self.kill();

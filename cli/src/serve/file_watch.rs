@@ -22,7 +22,7 @@ impl FileWatch {
         Self { files, seen }
     }
 
-    /// Watches these files from now on. A change of the list counts as a change of a file, because the new files may
+    /// Watches these files from now on. Treats a change of the list like a change of a file, because the new files may
     /// have changed after they were read.
     pub(super) fn watch(&mut self, files: Vec<PathBuf>) {
         if !self.files.is_empty() && self.files != files {

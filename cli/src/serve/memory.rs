@@ -37,7 +37,7 @@ const ANSWER: usize = 64 << 10;
 
 const LEAST_STORE: usize = 4 * MIB;
 
-/// Sizes of the first segment of a log, and of the smallest segment that can contain every transaction.
+/// Size of a log's first segment, and the smallest size of a segment that can contain any transaction.
 const FIRST_SEGMENT: usize = 16 * MIB;
 const LEAST_SEGMENT: usize = 9 * MIB;
 
@@ -101,7 +101,7 @@ impl Memory {
     }
 }
 
-/// Returns the default of `--max-memory`. With a limit of the control group, the default is three quarters of this
+/// Returns the default of `--max-memory`. If the control group has a limit, the default is three quarters of this
 /// limit, because the kernel also counts sockets and cached files towards the limit. Otherwise the default is half of
 /// the machine's memory.
 fn default_total() -> usize {

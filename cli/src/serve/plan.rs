@@ -85,13 +85,13 @@ impl Flags {
     }
 
     /// Returns `true` if the server follows its locks. With `--idle-exit`, the server does not follow them for the
-    /// metrics, because the client that follows the locks would count as use of the server.
+    /// metrics, because the client that follows the locks would keep the server from becoming idle.
     pub(super) fn follows_locks(&self) -> bool {
         self.dashboard.is_some() || self.metrics_listen.is_some() && self.idle_exit.is_none()
     }
 
-    /// Returns the number of files of a client. On the Unix socket, the server also opens a handle to the client's
-    /// process.
+    /// Returns the number of files that the server opens for a client. On the Unix socket, the server also opens a
+    /// handle to the client's process.
     fn files_of_client(&self) -> usize {
         1 + usize::from(self.unix_socket().is_some() && self.watch_processes)
     }

@@ -121,14 +121,13 @@ impl<'a> Reloader<'a> {
     fn replace(&self, server: &Server) -> Result<String, String> {
         let config = Config::read(self.given)?;
         let plan = Plan::of(&config.flags)?;
-        // An empty list of users admits every client. An operator may choose this at a start, which logs a warning. It
-        // must not result from a truncated file during a reload.
+        // An empty list of users admits every client. At a start, an operator may choose this, and the server logs a
+        // warning. A reload refuses the empty list, because the file may only be truncated.
         if config.flags.user.is_empty() && !self.current.lock().users.is_empty() {
             return Err("no user is left, so any name with any password would be accepted: restart the server if you want this".into());
         }
         let tls_files = plan.tls.as_ref().filter(|_| server.tls_addr().is_some());
-        // For the same reason, refuse to remove all authorities, because the server would admit every client without a
-        // certificate.
+        // Also refuse to remove all authorities, because the server would then admit clients without a certificate.
         let had_authorities = {
             let current = self.current.lock();
             let mut settings = current.settings.iter();

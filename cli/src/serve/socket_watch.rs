@@ -30,7 +30,7 @@ fn unwatched(path: &Path, error: &io::Error) {
 
 fn watch(path: &Path) -> io::Result<()> {
     let events = init(CreateFlags::CLOEXEC)?;
-    // An unmount of the file system, such as a tmpfs, is reported in any case.
+    // The system reports an unmount of the file system even without a flag.
     let kinds = WatchFlags::DELETE
         | WatchFlags::MOVED_FROM
         | WatchFlags::DELETE_SELF

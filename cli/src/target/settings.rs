@@ -102,16 +102,16 @@ pub(super) struct Settings {
 impl Settings {
     /// Adds the values of a profile to the given values.
     ///
-    /// The profile is the named one, or `default` if no URL is given. If a flag or variable gives the URL and no
-    /// profile is named, no profile is used. A profile's password is therefore never sent to a server that the profile
-    /// does not name.
+    /// Uses the named profile. If neither a profile nor a URL is given, uses the profile `default`. If a flag or
+    /// variable gives the URL and no profile is named, no profile is used. A profile's password is therefore never sent
+    /// to a server that the profile does not name.
     pub(super) fn resolve(
         given: impl IntoIterator<Item = (&'static str, Option<OsString>)>,
         sources: &Sources,
     ) -> Result<Self, String> {
         let given = given.into_iter().filter_map(|(name, value)| {
             let (value, source) = (value?, sources.0.get(name)?.clone());
-            // An empty flag means "none". An empty variable counts as unset.
+            // An empty flag means "none". An empty variable means that the variable is not set.
             let is_set = !value.is_empty() || source.rank == Rank::Flag;
             is_set.then_some((name, Value { value, source }))
         });

@@ -52,8 +52,8 @@ impl Screen {
 
     pub(super) fn take(&mut self) -> io::Result<()> {
         self.is_ours = true;
-        // Turn raw mode off first. The shell may have changed the modes while this job was stopped, and crossterm would
-        // not notice.
+        // Turn raw mode off first. If the shell has changed the modes while this job was stopped, crossterm still
+        // assumes raw mode and would not set it again.
         let _ = disable_raw_mode();
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste)?;

@@ -115,7 +115,7 @@ impl TopState {
         let seconds = |ms: i64| ms.div_euclid(1_000);
         let is_new = seconds(now_ms) != seconds(self.now_ms);
         (self.at, self.now_ms) = (at, now_ms);
-        // Write the lines only once per second, because a long queue takes long.
+        // Write the lines only once per second, because writing a long queue takes long.
         if is_new && let Some(view) = &mut self.queue {
             view.write(now_ms);
         }

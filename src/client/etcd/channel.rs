@@ -63,7 +63,7 @@ fn start_thread() -> Result<Handle> {
 pub(super) enum Failure {
     /// The answer was lost, so the call may have been executed.
     Lost(String),
-    /// A member refused the call, so it has changed nothing.
+    /// A member refused the call, so the call has changed nothing.
     Refused { code: Code, reason: String },
 }
 
@@ -71,7 +71,8 @@ impl From<Status> for Failure {
     fn from(status: Status) -> Self {
         let reason = status.message().to_owned();
         match status.code() {
-            // A member answers with `Unavailable` if it loses its leader after it has proposed the call, too.
+            // A member also answers `Unavailable` if it loses its leader after it has proposed the call, so the call
+            // may have been executed.
             Code::Unavailable
             | Code::Unknown
             | Code::Cancelled
@@ -100,7 +101,7 @@ impl Members {
         self.hosts.join(", ")
     }
 
-    /// Connects to the next member. Each call tries another one.
+    /// Connects to the next member. Each call tries the member after the last one.
     pub(super) async fn connect(&self, limit: Duration) -> Result<Connection, String> {
         let host = {
             let mut next = self.next.lock();
@@ -131,7 +132,7 @@ fn cause(error: &dyn std::error::Error) -> String {
 pub(super) struct Connection(Channel);
 
 impl Connection {
-    /// Calls a method, and counts the answer as lost after `limit`.
+    /// Calls a method. Treats the answer as lost if it does not arrive within `limit`.
     pub(super) async fn call<Q, A>(
         &self,
         method: &'static str,
@@ -186,7 +187,7 @@ impl Connection {
         }
     }
 
-    /// Opens a stream of watches. It sends the requests of the channel.
+    /// Opens a watch stream. The stream sends each request that the channel receives.
     pub(super) async fn watch(
         &self,
         mut requests: mpsc::UnboundedReceiver<WatchRequest>,

@@ -1,8 +1,8 @@
 //! [`Keys`]: paths of znodes as etcd's keys, and back.
 //!
-//! The key of a znode is the URL's prefix followed by the znode's path. If etcd has numbered the znode, the number in
-//! the path is the key's create revision, and the key ends before it. Such a key has a lease and does not end with ten
-//! digits. Parents need no key, because a znode exists while a key is below it.
+//! The key of a znode is the URL's prefix followed by the znode's path. If etcd has numbered the znode, the number at
+//! the end of the path is the key's create revision, and the key does not contain it. Such a key has a lease and does
+//! not end with ten digits. A parent needs no key, because it exists while a key is below it.
 
 use super::messages::KeyValue;
 use crate::model::path::ZnodePath;
@@ -17,10 +17,10 @@ pub(super) struct Keys {
     prefix: String,
 }
 
-/// Path of a znode in the form of its possible keys.
+/// The keys that the znode at a path may have.
 pub(super) struct Candidates {
     pub(super) exact: Vec<u8>,
-    /// Key and create revision, if the name ends with a number.
+    /// Key and create revision in case etcd has numbered the znode. `None` if the name does not end with a number.
     pub(super) numbered: Option<(Vec<u8>, i64)>,
 }
 
@@ -41,7 +41,7 @@ impl Keys {
         [self.prefix.as_bytes(), path.as_str().as_bytes()].concat()
     }
 
-    /// Returns the key of a session itself.
+    /// Returns the key that represents the session with this lease.
     pub(super) fn session(&self, lease: i64) -> Vec<u8> {
         format!("{}/lockkeeper.sessions/{lease:016x}", self.prefix).into_bytes()
     }
@@ -56,7 +56,7 @@ impl Keys {
         Candidates { exact, numbered }
     }
 
-    /// Returns the range of all keys below a znode: the first key, and the first key after the range.
+    /// Returns the range of all keys below a znode, as the first key and the first key after the range.
     pub(super) fn below(&self, path: &ZnodePath) -> (Vec<u8>, Vec<u8>) {
         let mut start = self.exact(path);
         if !start.ends_with(b"/") {
@@ -69,7 +69,7 @@ impl Keys {
         (start, end)
     }
 
-    /// Returns the path of a key, with its number.
+    /// Returns the path of the znode with this key, including its number.
     pub(super) fn path(&self, kv: &KeyValue) -> Option<ZnodePath> {
         let key = std::str::from_utf8(&kv.key).ok()?;
         let path = key.strip_prefix(&self.prefix)?;
@@ -79,8 +79,8 @@ impl Keys {
         }
     }
 
-    /// Returns the name of the child of `parent` that this key is, or that is above this key. `is_whole` is true if
-    /// the key is the child's own.
+    /// Returns the name of the child of `parent` that has this key or is an ancestor of it. The flag is true if the
+    /// child itself has this key.
     pub(super) fn child(&self, parent: &ZnodePath, kv: &KeyValue) -> Option<(String, bool)> {
         let (start, _) = self.below(parent);
         let rest = std::str::from_utf8(kv.key.strip_prefix(&*start)?).ok()?;
@@ -97,7 +97,7 @@ fn is_numbered(kv: &KeyValue) -> bool {
     kv.lease != 0 && digits.count() < DIGITS
 }
 
-/// Returns the state of a znode. etcd keeps no times and no children's counts.
+/// Returns the state of a znode. Times and the number of children are missing, because etcd does not keep them.
 pub(super) fn stat(kv: &KeyValue) -> Stat {
     Stat {
         czxid: Zxid(kv.create_revision),

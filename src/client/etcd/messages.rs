@@ -114,11 +114,11 @@ pub(super) enum OperationResponse {
     Delete(DeleteRangeResponse),
 }
 
-/// Relation that a [`Compare`] requires between the key's value and its operand.
+/// Relation that a [`Compare`] requires between the key's property and the operand.
 pub(super) const EQUAL: i32 = 0;
 pub(super) const LESS: i32 = 2;
 
-/// Properties of a key. Each is also the number of the operand's field, less four.
+/// Properties of a key. The number of the operand's field is the property's number plus four.
 pub(super) const VERSION: i32 = 0;
 pub(super) const CREATE: i32 = 1;
 pub(super) const VALUE: i32 = 3;

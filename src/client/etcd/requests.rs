@@ -53,7 +53,7 @@ fn created_at(key: &[u8], revision: i64) -> Compare {
     compare(CREATE, key, Operand::CreateRevision(revision))
 }
 
-/// etcd counts the puts of a key, and a version counts its changes.
+/// etcd's version counts all puts of a key, including the first. ZooKeeper's version counts only the changes after it.
 fn has_version(key: &[u8], version: i32) -> Compare {
     compare(VERSION, key, Operand::Version(i64::from(version) + 1))
 }
@@ -110,7 +110,7 @@ impl Shared {
                 tracing::debug!(session = %self.status.id(), reason, "an answer of etcd was lost");
                 Error::ConnectionLoss
             }
-            // Only puts name a lease, so this is the session's.
+            // Only a put with a lease fails with `NotFound`. The lease is the session's, so the session has ended.
             Failure::Refused {
                 code: Code::NotFound,
                 ..
@@ -197,7 +197,8 @@ impl Shared {
         }
     }
 
-    /// Finds a znode. A name with a number is a key that etcd has numbered, or a key that ends with this number.
+    /// Finds a znode by its path. If the name ends with a number, either etcd has numbered the znode, or the key itself
+    /// ends with this number.
     async fn find(
         &self,
         connection: &Connection,
@@ -223,7 +224,7 @@ impl Shared {
 
     async fn create(&self, connection: &Connection, create: Create) -> Result<Reply> {
         let path = &create.path;
-        // Containers exist while they have children, and so does every key's parent.
+        // Create nothing. Like a container, every parent exists while it has children.
         if create.mode == CreateMode::Container {
             return Ok(Reply::Created {
                 path: path.clone(),
@@ -395,7 +396,7 @@ impl Shared {
         }
     }
 
-    /// Returns a znode's key and state, and the revision of the read.
+    /// Returns a znode's key and state, and the revision at which they were read.
     async fn look(
         &self,
         connection: &Connection,
@@ -506,7 +507,7 @@ impl Shared {
                 own.clone(),
                 queue.clone(),
             ],
-            // An earlier attempt, whose answer was lost, has created the entry.
+            // The entry already exists if an earlier attempt has created it, but the answer was lost.
             failure: vec![own, queue],
         };
         let answer = self.txn(connection, txn, path.as_str()).await?;
@@ -651,8 +652,8 @@ impl Shared {
         Ok(Reply::MultiRead(replies))
     }
 
-    /// Executes a multi as a transaction. etcd changes no key twice in a transaction, so data that is set in a znode of
-    /// the same multi becomes the data of its create.
+    /// Executes a multi as a transaction. A transaction of etcd may change each key only once. If the multi sets the
+    /// data of a znode that it has created, we therefore put the new data into the create.
     async fn multi(&self, connection: &Connection, ops: Vec<Op>) -> Result<Reply> {
         let mut txn = Txn::default();
         let mut nodes = Vec::with_capacity(ops.len());
@@ -693,7 +694,8 @@ impl Shared {
         }
         match succeeded {
             true => Ok(Reply::Multi(replies)),
-            // A key has changed between the comparison of a range and the reads. The caller tries again.
+            // Only a condition on the number of children has failed, because a child was created after we counted the
+            // children. The caller tries again.
             false => Err(Error::MultiFailed {
                 index: 0,
                 source: Box::new(Error::BadVersion {
@@ -757,7 +759,7 @@ impl Shared {
                         path: znode.as_str().to_owned(),
                     });
                 }
-                // No child is newer than the count. Children that have left only make room.
+                // Require that no child was created after we counted the children. Deleted children only make room.
                 let (key, end) = self.keys.below(znode);
                 txn.compare.push(Compare {
                     relation: LESS,
@@ -790,7 +792,8 @@ impl Shared {
     }
 }
 
-/// Sets the data of a create among the earlier operations. Returns false if the operation is another one.
+/// If an earlier operation creates the znode whose data this operation sets, changes the data of the create. Returns
+/// false otherwise.
 fn set_in_create(op: &Op, earlier: &[Op], txn: &mut Txn) -> bool {
     let Op::SetData { path, data, .. } = op else {
         return false;
@@ -799,7 +802,7 @@ fn set_in_create(op: &Op, earlier: &[Op], txn: &mut Txn) -> bool {
     let Some(index) = earlier.iter().position(creates) else {
         return false;
     };
-    // The reads of the operations are the only ranges, one for each operation.
+    // `txn.failure` contains exactly one range for each earlier operation.
     let read = txn.failure[index].clone();
     let Some(Operation::Range(range)) = &read.operation else {
         return false;
@@ -816,7 +819,8 @@ fn set_in_create(op: &Op, earlier: &[Op], txn: &mut Txn) -> bool {
     true
 }
 
-/// Returns the error of an operation whose znode is as in `range`, or `None` if the operation did not fail.
+/// Returns the reason why an operation has failed, or `None` if it did not fail. `range` contains the operation's
+/// znode.
 fn failure(op: &Op, created: i64, range: &RangeResponse) -> Option<Error> {
     let path = path_of(op).as_str().to_owned();
     let kv = range
@@ -829,7 +833,7 @@ fn failure(op: &Op, created: i64, range: &RangeResponse) -> Option<Error> {
     match (op, kv) {
         (Op::Create(_), None) => None,
         (Op::Create(_), Some(_)) => Some(Error::NodeExists { path }),
-        // A znode that the same multi creates.
+        // The same multi creates this znode, so the znode need not exist.
         (Op::SetData { .. }, None) if created == 0 => None,
         (Op::Require(Condition::Children { .. }), _) => None,
         (_, None) => Some(Error::NoNode { path }),
@@ -869,7 +873,8 @@ fn unimplemented<T>(what: &'static str) -> Result<T> {
     Err(Error::Unimplemented { what })
 }
 
-/// Returns the state of a znode with this key and so many keys below it. Without a key, it exists while one is below it.
+/// Returns the state of a znode from its key and the number of keys below it. A znode without a key exists while any
+/// key is below it.
 fn state(path: &ZnodePath, kv: Option<&KeyValue>, below: i64) -> Option<Stat> {
     let exists = kv.is_some() || below > 0 || path.is_root();
     exists.then(|| Stat {

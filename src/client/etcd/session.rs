@@ -1,6 +1,7 @@
 //! [`EtcdSession`]: a session whose znodes belong to one lease of etcd.
 //!
-//! Two tasks serve a session: one carries out its requests in order, the other keeps the lease alive and proves it.
+//! Four tasks serve a session. The first carries out the requests in order. The second renews the lease and proves that
+//! the session is alive. The third notices the end of the lease, and the fourth serves the watches.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,11 +24,11 @@ use crate::model::protocol::{Reply, Request, Response};
 use crate::model::types::{SessionId, SessionState};
 use crate::runtime::clock::Clock;
 
-/// Keep-alives per lease time.
+/// Number of keep-alives that we send per lease time.
 const BEATS: u32 = 3;
-/// An unproved keep-alive is repeated after this fraction of the lease time.
+/// After a keep-alive that proves nothing, we send the next one after the lease time divided by this number.
 const AGAIN: u32 = 20;
-/// A call's answer counts as lost after this fraction of the lease time.
+/// We wait for an answer for the lease time divided by this number.
 const PATIENCE: u32 = 4;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -43,20 +44,20 @@ struct Job {
     reply: oneshot::Sender<Result<Reply>>,
 }
 
-/// State of a session that its tasks share.
+/// State that the tasks of a session share.
 pub(super) struct Shared {
     pub(super) status: Arc<SessionStatus>,
     pub(super) keys: Keys,
     pub(super) lease: i64,
     pub(super) watches: Watches,
     members: Members,
-    /// Key of the session itself. Reading it proves that the lease exists.
+    /// Key that represents the session. The lease exists if a read finds this key.
     pub(super) own_key: Vec<u8>,
     connection: Mutex<Option<Connection>>,
     connecting: tokio::sync::Mutex<()>,
     /// Keys and create revisions of the znodes that this session has created, so that their paths need no lookup.
     pub(super) made: Mutex<HashMap<ZnodePath, (Vec<u8>, i64)>>,
-    /// Numbers of requests submitted and carried out.
+    /// Number of submitted requests, and number of requests that were carried out.
     progress: Mutex<(u64, u64)>,
     progressed: Condvar,
 }
@@ -64,7 +65,7 @@ pub(super) struct Shared {
 /// Outcome of a keep-alive.
 enum Beat {
     Proved,
-    /// The lease exists, but a new leader may have taken over. Repeat soon.
+    /// The lease exists, but a new leader may have taken over, so the keep-alive proves nothing. Repeat it soon.
     Unproved,
     /// The lease has ended.
     Gone,
@@ -194,7 +195,7 @@ impl Backend for EtcdSession {
 
 impl Drop for EtcdSession {
     fn drop(&mut self) {
-        // In the child of a fork, the lease belongs to the parent.
+        // In a forked child, the lease belongs to the parent, so do not revoke it.
         if self.shared.status.end().is_none() {
             drop(self.submit(Request::Close));
         }
@@ -228,7 +229,7 @@ impl Shared {
     /// Returns the connection. Waits until there is one.
     ///
     /// # Errors
-    /// The session's end.
+    /// The reason for the end of the session.
     pub(super) async fn connected(&self) -> Result<Connection> {
         let mut pause = SHORTEST_PAUSE;
         loop {
@@ -264,7 +265,7 @@ impl Shared {
         true
     }
 
-    /// Records that an answer was lost on a connection. The next call uses another one.
+    /// Gives up the connection, because an answer was lost. The next call uses another connection.
     pub(super) fn lost(&self) {
         let was_connected = self.connection.lock().take().is_some();
         if was_connected {
@@ -272,7 +273,7 @@ impl Shared {
         }
     }
 
-    /// Renews the lease, and proves that it existed when the renewal was sent.
+    /// Renews the lease, and checks whether the session was alive when the renewal was sent.
     async fn beat(&self, connection: &Connection) -> Result<Beat, Failure> {
         let sent = self.status.clock().now();
         let renewed = connection.keep_alive(self.lease, self.patience()).await?;
@@ -400,7 +401,7 @@ async fn keep_alive(shared: Arc<Shared>) {
     }
 }
 
-/// Notices immediately that the lease has ended, because the session's own key is deleted with it.
+/// Notices the end of the lease immediately, because etcd then deletes the session's own key.
 async fn notice_end(shared: Arc<Shared>) {
     let own_key = watches::Target::Node(vec![shared.own_key.clone()]);
     let Some(mut armed) = shared.watches.arm(own_key).await else {

@@ -1,8 +1,8 @@
 //! Watches of a session, over one stream.
 //!
-//! A watch starts now and not at an earlier revision, because etcd brings watches at earlier revisions up to date only
-//! ten times a second. So each watch is armed first, and what it watches is read after that. After a reconnection it is
-//! armed and read again.
+//! A watch starts at the present revision, because etcd updates watches that start at earlier revisions only ten times
+//! a second. We therefore arm a watch first, and then read the watched keys. After a reconnection, we arm the watch and
+//! read the keys again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub(super) enum Command {
 }
 
 pub(super) enum Signal {
-    /// The watch is armed. A change before this signal may be missing.
+    /// The watch is armed. Changes before this signal may have fired no event.
     Armed,
     Event(Event),
 }
@@ -173,7 +173,8 @@ impl Watches {
                         yield Err(shared.end());
                         return;
                     }
-                    // Both watches are armed again after a reconnection. Report the gap once.
+                    // After a reconnection, both watches signal that they are armed again. Report the gap for only one
+                    // of them.
                     Some(Signal::Armed) if is_below => yield Err(Error::ConnectionLoss),
                     Some(Signal::Armed) => {}
                     Some(Signal::Event(event)) => {
@@ -206,7 +207,7 @@ fn persistent_event(
             predecessor_gone,
         });
     }
-    // A deleted key has no lease and no create revision.
+    // The event of a deletion shows neither the lease nor the create revision, so use the previous state of the key.
     let kv = event.previous.as_ref().filter(|_| event.kind == DELETE);
     let kv = kv.or(event.kv.as_ref())?;
     Some(WatchedEvent {
@@ -259,7 +260,8 @@ impl Armed {
                 };
                 let changed = match signal {
                     Signal::Event(event) => self.change(&event, kv.as_ref(), at),
-                    // Changes may have been missed. Reporting one that did not happen costs a read.
+                    // Changes may have been missed, so report one. If there was none, this only costs the watcher a
+                    // read.
                     Signal::Armed => Some(match (self.is_below, &kv) {
                         (true, _) => EventKind::NodeChildrenChanged,
                         (false, Some(_)) => EventKind::NodeDataChanged,
@@ -313,7 +315,7 @@ async fn departed(
                     return Ok((event.kind == DELETE).then_some(kv.mod_revision));
                 }
             }
-            // The key may have been deleted before.
+            // Read the key, because it may have been deleted before the watch was armed.
             Some(Signal::Armed) => {
                 let range = Range {
                     key: key.clone(),
@@ -355,10 +357,10 @@ pub(super) async fn run(shared: Arc<Shared>, mut commands: mpsc::UnboundedReceiv
     let mut states = shared.status.states();
     let mut pause = Duration::ZERO;
     loop {
-        // A member that refuses watches must not be asked at network speed.
+        // Pause after a failure, because a member that refuses watches would otherwise get requests at network speed.
         tokio::time::sleep(pause).await;
         pause = PAUSE;
-        // etcd answers a stream only after its first watch.
+        // Wait for a watch, because etcd does not answer a stream before the stream's first watch.
         while registered.is_empty() {
             tokio::select! {
                 command = commands.recv() => match command {
@@ -437,8 +439,8 @@ fn apply(command: Command, registered: &mut Registered) -> WatchRequest {
     }
 }
 
-/// Returns true if etcd has canceled a watch that we need, for example because of a compaction. All watches are then
-/// armed and read again.
+/// Returns true if etcd has canceled a watch that we need, for example because of a compaction. The caller then arms
+/// all watches again.
 fn is_canceled(answer: &WatchResponse, registered: &Registered) -> bool {
     answer.canceled && registered.contains_key(&answer.id)
 }

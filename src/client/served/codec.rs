@@ -58,8 +58,8 @@ fn own_record<'a>(
 ) -> Option<wire::Request<'a>> {
     let conditions = |conditions: &'a [Condition]| match dialect {
         Dialect::Extended => conditions.iter().map(|it| condition(it, chroot)).collect(),
-        // Version 3 of the extension cannot transmit the conditions of a waiting entry. Its clients check them
-        // themselves once no entry is ahead.
+        // Version 3 of the extension cannot transmit the conditions of a waiting entry. The client checks the
+        // conditions itself once no entry is ahead.
         _ => Vec::new(),
     };
     Some(match request {
@@ -443,7 +443,7 @@ pub(super) fn read_reply(
     })
 }
 
-/// Decodes an error reply. To an exists or a getPredecessor, `NoNode` is an ordinary answer.
+/// Decodes an error reply. `NoNode` is an ordinary answer to an exists or a getPredecessor.
 pub(super) fn read_error(
     request: &Request,
     number: i32,

@@ -91,8 +91,8 @@ pub(super) struct Duties {
     pub(super) next: Option<BootInstant>,
 }
 
-/// The supervisor reads a connection that was unread for the session timeout divided by this number, so that the
-/// session survives a busy executor.
+/// The supervisor reads a connection itself if no reader has read it for the session timeout divided by this number, so
+/// that the session survives a busy executor.
 const UNREAD: u32 = 6;
 
 /// With at least this many unanswered requests, a call leaves its request to the reader. The reader writes many
@@ -401,7 +401,7 @@ impl Link {
         read
     }
 
-    /// Records that a reader on our own thread replaces the user's reader. Returns false if one already does.
+    /// Records that a reader on our own thread replaces the user's reader. Returns false if such a reader already runs.
     pub(super) fn take_over(&self) -> bool {
         !self.is_taken_over.swap(true, Ordering::AcqRel)
     }

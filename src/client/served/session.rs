@@ -38,7 +38,7 @@ pub(super) struct SessionOptions {
     pub(super) timeout: Duration,
     pub(super) close_timeout: Duration,
     pub(super) auth: Vec<(String, Secret)>,
-    /// This process, so that a server on this machine can end the session when the process ends.
+    /// Identifies this process, so that a server on this machine can end the session when the process ends.
     pub(super) process: Option<ProcessIdentity>,
     pub(super) longest_pause: Duration,
     pub(super) is_plain: bool,
@@ -127,7 +127,7 @@ pub(super) struct ClientSession<T> {
     /// Time at which we stop waiting for the reply to closeSession. `None` until the caller closes the session.
     close_by: Option<BootInstant>,
     heard: BootInstant,
-    /// Time at which bytes last proved that the session is alive at the server.
+    /// Time of the last bytes that prove that the session is alive at the server.
     alive: BootInstant,
     spoken: BootInstant,
     opened: BootInstant,
@@ -170,8 +170,8 @@ enum Awaited<T> {
     /// The create of an enqueue at a ZooKeeper server. The enqueue's [`Listing`](Self::Listing) is the next element of
     /// `under_way`.
     Entry(Create),
-    /// The second request of an enqueue at a ZooKeeper server, the list of the queue. Holds the create's result once
-    /// that has arrived.
+    /// The second request of an enqueue at a ZooKeeper server, which lists the queue. Holds the create's result once
+    /// this result has arrived.
     Listing(T, Option<Result<(ZnodePath, Zxid)>>),
     Read,
     Undo(ZnodePath),
@@ -217,8 +217,8 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const SHORTEST_ATTEMPT: Duration = Duration::from_millis(100);
 const LONGEST_ATTEMPT: Duration = Duration::from_secs(10);
 
-/// Tenths of the timeout after which we give up a session that receives no answer. By then the lease has ended, and the
-/// server has expired the session or will within a tick, unless the server has restarted.
+/// Time without an answer after which we give up a session, in tenths of the timeout. By then the lease has ended. The
+/// server has expired the session or will do so within a tick, unless the server has restarted.
 const GIVE_UP_TENTHS: u32 = 14;
 
 impl<T> ClientSession<T> {

@@ -381,7 +381,7 @@ impl Session {
             .is_some_and(|queues| queues.leave(entry, reason))
     }
 
-    /// Removes the watch of a waiting entry. Call this if you no longer await the watch, before the entry leaves the
+    /// Removes the watch of a waiting entry. If you no longer await the watch, call this before the entry leaves the
     /// queue.
     pub fn cancel_watch(&self, turn: &PredecessorWatch) {
         if let Some(queues) = self.local() {

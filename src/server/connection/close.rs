@@ -25,7 +25,8 @@ pub(in crate::server) enum CloseReason {
     Disconnected,
     #[error("an identity of the client was removed")]
     IdentityRemoved,
-    /// The client has not proved an identity in time, or a newer connection has evicted this one before.
+    /// The client has not proved an identity in time, or a newer connection has evicted this connection in the
+    /// meantime.
     #[error("the client has proved no identity in time")]
     Unproven,
 }

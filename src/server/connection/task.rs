@@ -101,7 +101,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
     }
 
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        // No waker is needed here, because the steps that will make room have registered it.
+        // No waker is needed here, because the steps that will make room have registered a waker.
         if self.is_draining || self.is_read_closed || !self.protocol.has_room() {
             return Poll::Pending;
         }

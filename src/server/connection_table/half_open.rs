@@ -1,8 +1,8 @@
 //! [`HalfOpen`]: connections that are not admitted yet, and the choice of one to evict when there are too many.
 //!
 //! The victim is the oldest connection of the network that has the most half-open connections, so a machine that floods
-//! the server evicts its own connections first. A client with only one connection is safe as long as the flood uses
-//! fewer networks than the limit.
+//! the server evicts its own connections first. A client with only one connection is safe while the flood uses fewer
+//! networks than the limit.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -12,8 +12,8 @@ use crate::server::peer::{Network, PeerAddress};
 #[derive(Debug, Default)]
 pub(super) struct HalfOpen {
     by_network: HashMap<Network, BTreeSet<Arrival>>,
-    /// The last network has the most connections. Among networks with equally many, the last one has the oldest
-    /// connection.
+    /// Networks in ascending order of their number of connections. Among networks with the same number, the network
+    /// with the oldest connection is last.
     ranks: BTreeSet<Rank>,
     count: usize,
 }

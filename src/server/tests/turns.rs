@@ -44,7 +44,7 @@ async fn requests_before_another_client(flood: impl Fn(&mut Vec<u8>), count: usi
     assert!(asked.len() <= ROOM, "all of it is there at once");
     let mut create = Vec::new();
     put_create(&mut create, "/x", 0);
-    // Await nothing in between, so that both have arrived before the server's first turn.
+    // Await nothing in between, so that the requests of both clients have arrived before the server's first turn.
     other.try_write(&create).unwrap();
     flooding.write_all(&asked).await.unwrap();
     assert_eq!(answer(&mut other).await[12..16], [0; 4]);
@@ -135,7 +135,8 @@ async fn a_client_that_sends_large_requests_gives_way_to_another_after_a_turn() 
     assert!(before <= 2 * 5, "{before} requests of 16 KiB come first");
 }
 
-/// The server does not run while the clock moves, so one client's bytes wait in the kernel when both deadlines pass.
+/// The server does not run while the clock passes the deadlines of both sessions, so the ping of one client waits in
+/// the kernel.
 #[tokio::test]
 async fn rule_14_what_a_client_has_sent_is_read_before_its_session_expires() {
     let clock = Clock::new_virtual();

@@ -34,7 +34,7 @@ pub(super) struct Entry {
     /// `None` for a refused write, which the leader proposes, too.
     pub(super) txn: Option<Txn>,
     pub(super) origin: Option<(usize, u64)>,
-    /// The answer, which the member of the waiting client takes when it applies the entry.
+    /// The answer. The member that serves the waiting client takes the answer when it applies the entry.
     pub(super) answer: Arc<Mutex<Option<Answer>>>,
 }
 

@@ -120,7 +120,8 @@ impl Pump {
 
     pub(super) fn take_unanswered(&mut self) -> Vec<ReplySender> {
         let mut answers = Vec::new();
-        // Keep the order of submission. Requests with replies are older than requests in flight.
+        // Return the requests in the order of submission. A request whose reply has arrived is older than any request
+        // in flight.
         for incoming in std::mem::take(&mut self.incoming) {
             match incoming.delivery {
                 Delivery::Reply { answer, .. } => answers.push(answer),

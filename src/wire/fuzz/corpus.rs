@@ -80,7 +80,8 @@ pub(crate) fn streams() -> Inputs {
     ]
 }
 
-/// Whole connections. A byte before each connection sets the size of the pieces of its bytes and its responses.
+/// Whole connections. A byte before each connection sets the size of the pieces in which its bytes and its responses
+/// arrive.
 pub(crate) fn connections() -> Inputs {
     let connection = |piece: u8, requests: &[Request<'_>]| {
         let mut bytes = vec![piece];

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Pid;
 
-/// A cgroup below this process's own. Its drop removes the directory of an empty cgroup.
+/// A cgroup below this process's own cgroup. Its drop removes the directory of an empty cgroup.
 pub(super) struct Cgroup(PathBuf);
 
 impl Cgroup {

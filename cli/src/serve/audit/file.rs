@@ -18,7 +18,7 @@ pub(in crate::serve) struct Output {
 impl Output {
     pub(super) fn open(place: &AuditPlace) -> Result<Self, String> {
         let (to, path): (Box<dyn Write + Send>, _) = match place {
-            // `std::io::Stdout` would buffer the part of a line that it could not write.
+            // Do not use `std::io::Stdout`, because it would buffer the part of a line that it could not write.
             AuditPlace::Stdout => {
                 let stdout = io::stdout().as_fd().try_clone_to_owned();
                 let told = |error| format!("--audit-log -: {error}");

@@ -99,8 +99,8 @@ impl BackupFolder {
     /// Removes the oldest backups of this store.
     ///
     /// The newest backup is always kept, even if it was made with a wrong clock. A backup that is more than twice as
-    /// large as all newer backups is also kept, because the store may have lost its content after that backup. There
-    /// are only a few such backups, because each is at least twice as large as the next.
+    /// large as every newer backup is also kept, because the store may have lost its content after that backup. There
+    /// are only a few such backups, because each is more than twice as large as the next.
     fn prune(&self, newest: BackupName) -> Result<usize, Failure> {
         let mut others = self.names()?;
         others.retain(|name| *name != newest);
@@ -221,7 +221,7 @@ impl BackupFolder {
             _ => Reason::Store,
         };
         let text = match reason {
-            // The library's text is about a full disk of the store's log.
+            // The library's text is about the disk of the store's log, so write our own.
             Reason::DiskFull => format!("there is no room in {}", self.path.display()),
             Reason::Folder => error.to_string(),
             _ => format!("{} cannot be read: {error}", data.display()),
@@ -282,7 +282,8 @@ mod tests {
         let folder = BackupFolder::new(path.clone(), "id".into(), 2);
         let name = |zxid| BackupName::new(SystemTime::UNIX_EPOCH, Zxid(zxid));
         let mut left = Vec::new();
-        // These are the sizes of the backups. At the last one, the store has content again.
+        // These are the sizes of the backups. The store is almost empty from the third backup on, and has content again
+        // at the last one.
         for (zxid, bytes) in (1..).zip([30, 40, 5, 5, 9, 5, 50]) {
             fs::write(path.join(name(zxid).file("id")), vec![0; bytes]).unwrap();
             let kept = folder.prune(name(zxid)).unwrap();

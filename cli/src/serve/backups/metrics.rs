@@ -41,7 +41,8 @@ impl BackupMetrics {
             failures: IntCounterVec::new(failures, &["reason"])?,
         };
         metrics.interval.set(every.as_secs_f64());
-        // Export each label before the first failure with it.
+        // Export each label from the start, because Prometheus computes no increase for the first sample of a time
+        // series.
         for reason in Reason::ALL {
             metrics.failures.with_label_values(&[reason.name()]);
         }

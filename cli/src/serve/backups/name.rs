@@ -100,7 +100,7 @@ mod tests {
                 let file = name.file(STORE);
                 assert_eq!(BackupName::parse(&file, STORE), Some(name), "{file}");
             }
-            // This step visits each day of a year.
+            // With a step of 61 days, the test reaches each day of a year.
             day += 61;
         }
         assert!(

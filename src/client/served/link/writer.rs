@@ -17,7 +17,7 @@ enum Unwritten {
     Nothing,
     /// Another thread is writing the bytes.
     Elsewhere,
-    /// The socket is full. The flush can wait until it accepts more bytes.
+    /// The socket is full. The flush can wait until the socket accepts more bytes.
     Waits(Arc<dyn Socket>),
     /// Waiting does not help, because an earlier wait timed out or there is no connection.
     Stuck,

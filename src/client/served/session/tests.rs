@@ -363,7 +363,7 @@ fn a_server_that_closes_every_connection_is_tried_less_and_less_often() {
         world.reconnect(TIMEOUT);
     }
     assert!(world.now.since(start) > LONGEST_PAUSE * 30);
-    // A connection that has lasted is restored immediately.
+    // After the loss of a connection that has lasted, the client reconnects immediately.
     world.wait(LONGEST_PAUSE);
     let lost = world.now;
     world.reconnect(TIMEOUT);

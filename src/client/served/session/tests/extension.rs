@@ -89,7 +89,7 @@ fn the_watch_of_a_dropped_watcher_is_forgotten_by_its_number() {
     let forget = Incoming::read(&sent[0].frame).unwrap().request;
     let watch = wire::ForgetWatch { watch: WATCH };
     assert_eq!(forget, wire::Request::ForgetWatch(watch));
-    // The event may have crossed the client's removal.
+    // The server may have sent the event before it received the client's removal.
     world.depart(WATCH, true);
     world.refuse(sent[0].xid, Code::NoWatcher);
     assert!(world.outputs().is_empty());
