@@ -106,7 +106,7 @@ pub enum Flushed {
     Written,
     /// There was nothing to write, or waiting would not help.
     Skipped,
-    /// The limit passed first.
+    /// The time limit passed before everything was handed over.
     TimedOut,
 }
 

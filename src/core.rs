@@ -210,7 +210,7 @@ impl Core {
         let before = self.tree.work.total();
         while let Some(slot) = self.sessions.first_due(now.moment) {
             if self.tree.work.total().wrapping_sub(before) >= TICK_WORK {
-                // Skip the reaper. Other sessions are still overdue, so the next tick is due immediately.
+                // Leave the reaper to the next tick, which is due immediately because other sessions are still overdue.
                 return;
             }
             self.tree.work.add(1);

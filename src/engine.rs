@@ -75,7 +75,7 @@ use crate::runtime::platform::{hex, random};
 /// or sessions.
 ///
 /// Sessions have no timeout unless [`ConnectOptions::session_timeout`](crate::ConnectOptions::session_timeout) sets
-/// one. Tokens (zxids) start above the time of the wall clock, so they grow across restarts of the program.
+/// one. Tokens (zxids) start at a number derived from the wall clock, so they grow across restarts of the program.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -236,8 +236,8 @@ impl Engine {
 
     /// Returns a timer for the rest of the pause during which no session is admitted. `None` without a pause.
     ///
-    /// A pause is needed after a restart that has ended the sessions of other processes. Their clients may still
-    /// believe in these sessions until their timeouts have passed (invariant 6).
+    /// A pause is needed after a restart that has ended the sessions of other processes. Until the sessions' timeouts
+    /// have passed, clients may still believe that these sessions are alive (invariant 6).
     fn pause(&self) -> Option<Sleep> {
         let mut state = self.state.lock();
         let until = state.durable.as_mut()?.pause(self.clock.now())?;

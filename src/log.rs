@@ -3,8 +3,8 @@
 //!
 //! A write passes through [`WriteQueue`] → [`writer`] → [`DurabilityBarrier`]. Transactions wait in batches. One thread
 //! writes each batch as one frame with one sync, and only then does the barrier release the replies and events that
-//! show them. Two more threads prepare segments ([`segment_allocator`]) and make snapshots ([`snapshotter`]).
-//! [`open()`] reads the newest snapshot and the segments after it ([`recovery`]).
+//! show the batch's transactions. Two more threads prepare segments ([`segment_allocator`]) and make snapshots
+//! ([`snapshotter`]). [`open()`] reads the newest snapshot and the segments after it ([`recovery`]).
 
 pub(crate) mod backup;
 mod codec;
@@ -70,8 +70,8 @@ pub(crate) use self::writer::{Exclusive, Log, LogParts, spawn};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
     pub(crate) syncs: bool,
-    /// True if we acknowledge a change of another process's session only after the log has the change. These sessions
-    /// then survive a kill of the store's process.
+    /// True if a change requested by another process's session is acknowledged only once it is in the log. These
+    /// sessions then survive a kill of the store's process.
     pub(crate) keeps_sessions: bool,
     pub(crate) longest_timeout_ms: u64,
     pub(crate) sizes: Sizes,

@@ -24,8 +24,8 @@ const GRANT: u32 = 5;
 /// the lease (9/10 of the timeout) still has more left than the fifth that a grant needs.
 const BEATS: u32 = 3;
 
-/// Number of timeouts after its last use for which a session keeps its lease fresh. A program that locks now and then
-/// need not wait for a proof before each lock, and an idle program stops writing to its ensemble.
+/// A session keeps its lease fresh for this many timeouts after its last use. So a program that locks now and then need
+/// not wait for a proof before each lock, while an idle program stops writing to its ensemble.
 const IDLE: u32 = 10;
 
 /// Committed writes that are closer together than `witness_delay` divided by this number are merged.
@@ -107,13 +107,13 @@ enum ProofRule {
 
 /// A keep-alive of an etcd lease, answered with a positive TTL.
 ///
-/// The answer alone proves nothing. A former leader that was stopped answers it after another leader has revoked the
-/// lease. So we send a linearizable range of one of the session's own keys after the answer has arrived. The header of
-/// each answer contains the term of the last entry that the answering member has applied. A new leader answers a
-/// linearizable range only after an entry of its own term, so if both answers have the same term, no election was
-/// between them, and the keep-alive was answered by the leader that the range asked. A later leader starts each lease
-/// again with its full TTL. The key must exist, because a revoke that is already in the log may be applied after the
-/// keep-alive.
+/// The answer alone proves nothing. A former leader that was paused may still answer it after another leader has
+/// revoked the lease. So we send a linearizable range of one of the session's own keys after the answer has arrived.
+/// The header of each answer contains the term of the last entry that the answering member has applied. A new leader
+/// answers a linearizable range only after it has applied an entry of its own term. So if both answers have the same
+/// term, no election took place between them, and the leader that served the range also answered the keep-alive. A
+/// later leader starts each lease again with its full TTL. The key must exist, because a revoke that is already in the
+/// log may be applied after the keep-alive.
 #[cfg(feature = "etcd")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeepAlive {
@@ -159,7 +159,7 @@ struct Touch {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beat {
     pub(crate) sent: BootInstant,
-    /// True if the heartbeat's answer has proved the session, or will let a later write prove it.
+    /// True if the heartbeat's answer has proved that the session was alive, or lets a later write prove this.
     pub(crate) is_proof: bool,
 }
 
@@ -314,7 +314,7 @@ impl LeaseState {
         self.lapses += u64::from(had_ended && !self.has_ended(now));
     }
 
-    /// Returns the time that must pass between the answer to a write and the sending of a later write that proves it.
+    /// Returns the time that must pass after the answer to a write before we send the later write that proves it.
     fn witness_delay(&self) -> Duration {
         // The leader pings its followers every half tick. By default a timeout is at least two ticks, so every quarter
         // of the timeout contains a ping. The follower's answer to this ping reports the session of the earlier write
@@ -329,7 +329,7 @@ impl LeaseState {
         let Some(last) = last else { return now };
         let third = self.timeout / BEATS;
         let regular = last.sent.after(third);
-        // The last heartbeat has had no answer that counts. Keep the regular interval.
+        // Keep the regular interval, because the last heartbeat has had no answer that proves anything.
         if !last.is_proof {
             return regular;
         }
@@ -364,12 +364,12 @@ impl Ensemble {
             .map(|touch| touch.sent)
     }
 
-    /// Writes that were answered within one `grain` are merged into the last of them. If the list of touches is full,
-    /// the new write is dropped, because the older touches will be proved sooner.
+    /// Records a write. Writes that were answered within one `grain` are merged into the last of these writes. If the
+    /// list of touches is full, the new write is dropped, because the older touches will be proved sooner.
     fn touch(&mut self, sent: BootInstant, answered: BootInstant, grain: Duration) {
         let has_room = self.touches.len() < MAX_TOUCHES;
         match self.touches.back_mut() {
-            // The reply to a write that was sent later was processed first. That later write also represents this one.
+            // The reply to a later write was processed first. The later write also represents this write.
             Some(last) if sent < last.sent => {}
             Some(last) if answered < last.since.after(grain) => {
                 (last.sent, last.answered) = (sent, answered);

@@ -65,9 +65,9 @@ impl ConnectOptions {
         Self::default()
     }
 
-    /// Sets the time without a sign of life from the client after which the store ends the session. This deletes the
-    /// session's locks and other ephemeral znodes. With a short timeout, a dead client's locks become free soon. With a
-    /// long timeout, the session survives longer pauses of the process and longer network outages.
+    /// Sets how long the store keeps the session without a sign of life from the client. The end of the session deletes
+    /// its locks and other ephemeral znodes. With a short timeout, a dead client's locks become free soon. With a long
+    /// timeout, the session survives longer pauses of the process and longer network outages.
     ///
     /// The default is 15 s. A store of this process (`memory:`, `file:`) has no timeout by default, so a session ends
     /// only when its client ends it.

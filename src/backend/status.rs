@@ -33,7 +33,7 @@ pub struct SessionStatus {
     lease: Option<Mutex<LeaseState>>,
     /// Wakes tasks that wait for a fresh lease.
     renewed: Notify,
-    /// Wakes tasks that wait for the end of the lease, because a shorter timeout makes the lease end earlier.
+    /// When a shorter timeout makes the lease end earlier, wakes the tasks that wait for this end.
     shortened: Notify,
     /// Wakes the session's heartbeat task when the time of the next heartbeat may have changed.
     pulse: Arc<Notify>,
@@ -164,7 +164,7 @@ impl SessionStatus {
         self.states.set(state, || {
             is_new = true;
             // Do this before the state becomes visible. A request whose sender has seen `Suspended` belongs to the next
-            // connection, and must not prove writes of this connection.
+            // connection, and must not prove writes of the lost connection.
             if state == SessionState::Suspended
                 && let Some(lease) = &self.lease
             {
@@ -175,7 +175,7 @@ impl SessionStatus {
         if is_new {
             self.log(state);
         }
-        // The session has not been proved on the new connection, so its first heartbeat is due immediately.
+        // No answer on the new connection has proved the session alive, so its first heartbeat is due immediately.
         if state == SessionState::Reconnected {
             self.pulse.notify_one();
         }
@@ -263,8 +263,8 @@ impl SessionStatus {
         self.pulse.notify_one();
     }
 
-    /// Waits until a reconnection has set a shorter timeout. The lease may then end sooner than
-    /// [`held_until`](Self::held_until) returned before this call.
+    /// Waits until a reconnection has set a shorter timeout. The lease may then end before the time that
+    /// [`held_until`](Self::held_until) has returned.
     ///
     /// Cancel safe.
     pub fn shortened(&self) -> impl Future<Output = ()> + Send + '_ {
@@ -315,9 +315,9 @@ impl SessionStatus {
     /// Returns `None` if the session has no timeout and holds everything until it ends.
     ///
     /// The lease ends nine tenths of the timeout after the newest proven request was sent. At a single server, any
-    /// answer proves its request. In an ensemble, only answers to committed writes count, and such an answer proves an
-    /// earlier write on the same connection instead of its own. The earlier write must have been answered at least a
-    /// [tick](Self::tick) before the later write was sent, or a quarter of the timeout if that is shorter.
+    /// answer proves its request. In an ensemble, only the answer to a committed write proves anything. It proves an
+    /// earlier write on the same connection, and not the answered write. The earlier write must have been answered at
+    /// least a [tick](Self::tick) before the later write was sent, or a quarter of the timeout if that is shorter.
     ///
     /// A reconnection may shorten the timeout and so the lease.
     #[inline]

@@ -46,8 +46,8 @@ impl Core {
             return Ok(());
         };
         let before = session.identities.bytes();
-        // Only proved identities count against the limit. A client's address is small, and a full store must still
-        // accept its connection.
+        // Only proved identities count against the limit. An address does not, because it is small, and a full store
+        // must still accept the client's connection.
         if identity.is_proof() && !session.is_local {
             self.check_identity_room(before, identity.kept_bytes())?;
         }
@@ -117,7 +117,7 @@ impl Core {
         let asked = || path.to_string();
         self.allow(session, index, AclEntry::READ | AclEntry::ADMIN, asked)?;
         let node = self.tree.node(index);
-        // A session that may set the list may also see the digests in it, because it could replace them anyway.
+        // A session that may set the list may also see its digests, because the session could replace the list anyway.
         let may_set = self.allow(session, index, AclEntry::ADMIN, asked).is_ok();
         let acl = match may_set {
             true => node.acl.clone(),

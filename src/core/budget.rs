@@ -155,7 +155,7 @@ impl Budget {
     #[cold]
     fn check_share(self, after: usize, growth: usize, payer: Payer) -> Result<()> {
         let (what, limit) = match payer {
-            // Persistent content stays out of the last quarter of the limit, because no end of a session would ever
+            // Persistent content stays out of the last quarter of the limit, because the end of a session would not
             // free it.
             Payer::Nobody => (
                 "bytes in znodes that outlive their session",
@@ -270,8 +270,8 @@ impl Effects {
         bytes: usize,
         (all_bytes, sessions): (usize, usize),
     ) -> bool {
-        // The caller has taken all earlier events. A new round number resets the counts of all sessions without a walk
-        // over the sessions.
+        // Empty lists mean that the caller has taken all earlier events. A new round number resets the counts of all
+        // sessions without a walk over the sessions.
         if self.fired.is_empty() && self.overflowed.is_empty() {
             self.round += 1;
             self.event_bytes = 0;

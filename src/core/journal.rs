@@ -234,10 +234,10 @@ impl Core {
     /// Returns the last logged transaction that the answer to a request may show. The answer must wait until the log
     /// contains this transaction (invariant 2).
     ///
-    /// A read waits only for writes of the znodes that it shows. A write waits for its own transaction anyway. The
-    /// queue entries in the answer to an enqueue or a predecessor request end with their sessions, so only the znodes
-    /// of the request's conditions count. A condition reveals as much as a read of its znode, even if the condition
-    /// fails.
+    /// A read waits only for writes of the znodes that it shows. A write waits for its own transaction anyway. An
+    /// enqueue or a predecessor request does not wait for the queue entries in its answer, because entries end with
+    /// their sessions. It waits only for writes of the znodes in its conditions, because a condition reveals as much as
+    /// a read, even if the condition fails.
     pub(crate) fn shown_by(&self, request: &Request) -> Zxid {
         let shown = match request {
             _ if self.kept.journal == Journal::Off => 0,

@@ -79,7 +79,7 @@ impl Core {
     }
 
     fn insert_session(&mut self, mut session: Session, now: Now) -> Result<SessionRef> {
-        // An unproven session does not count towards the limit, but it cannot be opened at the limit.
+        // An unproven session does not count towards the limit, but it cannot be opened once the limit is reached.
         self.check_session_limit(session.is_local)?;
         let id = session.id;
         session.is_attached = !session.is_local;
@@ -410,8 +410,8 @@ impl Core {
             false => self.stamp(now, self.log_mode_of(slot)),
         };
         self.remove_session(slot, end, at, effects);
-        // Complete the events of waiters after all entries of the session are deleted, because two of these entries may
-        // be ahead of the same waiter.
+        // Complete the events of waiters only after all entries of the session are deleted, because several of these
+        // entries may block the same waiter.
         self.resolve_waiters(now, effects);
         // One transaction ends the session and deletes all its ephemeral znodes. A replay finds these znodes by their
         // owner.

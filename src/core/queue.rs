@@ -462,8 +462,9 @@ fn holds<Z, D: AsRef<[u8]>>(
     })
 }
 
-/// Returns the znode whose number of children makes an entry wait. Returns `None` if a data condition fails, or if the
-/// session may not read a condition's znode. A wait for an unreadable znode would reveal the znode's state.
+/// Returns the znode that has too many children for an entry's conditions, so that the entry waits. Returns `None` if
+/// the entry need not wait, because all conditions hold or a data condition fails. Also `None` if the session may not
+/// read a condition's znode, because a wait would reveal the znode's state.
 pub(super) fn held_up_by(
     tree: &Tree,
     identities: &Identities,

@@ -317,7 +317,7 @@ impl Core {
 
     pub(crate) fn finish_restore(&mut self, last_zxid: Zxid) {
         self.zxid = last_zxid.0;
-        // A session's list of ephemerals is in order of creation, but the znodes of a snapshot are not.
+        // Sort the ephemerals, because a session lists them in order of creation, but the slab does not.
         let mut owned = Vec::new();
         let indices: Vec<u32> = self
             .tree

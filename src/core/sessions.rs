@@ -1,7 +1,7 @@
 //! [`Sessions`]: the session table, and its expiry buckets.
 //!
-//! A deadline is rounded up to the end of a bucket, and no sign of life moves it to an earlier time. So no client
-//! believes in its session for longer than the store does (invariant 6).
+//! A deadline is rounded up to the end of a bucket, and no sign of life moves it to an earlier time. So a client stops
+//! relying on its session before the store ends the session (invariant 6).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -248,8 +248,8 @@ impl Sessions {
     }
 
     /// Moves the deadline to a full timeout after `now`, but never to an earlier time. The timeout may have become
-    /// shorter without the client knowing, and `now` may be older than the last call's, because callers read it before
-    /// they take the store's lock.
+    /// shorter without the client knowing. `now` may be older than in the last call, because callers read the clock
+    /// before they take the store's lock.
     pub(super) fn touch(&mut self, slot: u32, now: BootInstant) {
         let tick_ns = self.tick.as_nanos() as u64;
         let session = &mut self.slots[slot as usize];

@@ -138,8 +138,8 @@ pub(super) struct Change {
 enum WatchLocation {
     Node(u32),
     Absent(ZnodePath),
-    /// Not on a path. The watch is being moved, or it has fired for an event that its session may not see and waits for
-    /// the end of the session.
+    /// On no znode or path. The watch is being moved. Or it has fired for an event that its session may not see, and is
+    /// kept until the session ends.
     Spent,
 }
 
@@ -334,8 +334,8 @@ impl Watches {
         }
     }
 
-    /// Adds a [guard](WatchKind::Guard) on the znode of the entry's data condition, if the waiter's watch is on the
-    /// znode of a children condition.
+    /// Adds a [guard](WatchKind::Guard) on the znode of the entry's data condition, if it has one. Called while the
+    /// waiter's watch is on the znode of the children condition.
     fn guard(&mut self, tree: &mut Tree, index: u32) {
         let watch = &self.slab[index as usize];
         let data = watch.conditions.iter().find_map(|it| match it {
@@ -373,7 +373,7 @@ impl Watches {
         list.push_back(&mut self.slab, |watch| &mut watch.at_spot, index);
     }
 
-    /// Returns the watches of a session of another process on a path, if `wants` returns true for their kind.
+    /// Returns the watches on a path that belong to a session of another process, of the kinds that `wants` accepts.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn of_session_on(
         &self,
@@ -638,7 +638,8 @@ impl Watches {
                 let list = &mut tree.node_mut(what.node).watches;
                 list.unlink(&mut self.slab, |watch| &mut watch.at_spot, index);
                 if is_hidden {
-                    // The watcher in this process must still receive the end of its session.
+                    // Keep the watch without a znode, because the watcher in this process must still receive the end of
+                    // its session.
                     self.slab[index as usize].spot = WatchLocation::Spent;
                 } else {
                     self.forget(sessions, index);

@@ -81,8 +81,8 @@ pub(crate) enum SessionRequest {
     ForgetWatch(u64),
 }
 
-/// While more bytes of answers than this wait to be sent, we neither read nor carry out requests. The client's socket
-/// then fills up and slows the client down.
+/// Limit of unsent answers in bytes. Above this limit, we neither read nor carry out requests. The client's socket then
+/// fills up and slows the client down.
 const MAX_WAITING_BYTES: usize = 256 << 10;
 
 /// A turn ends after this many units of work, so that other connections can take the lock. A unit takes about 10 to 100

@@ -59,7 +59,7 @@ pub(super) struct Timeouts {
     pub(super) recorded_at: Zxid,
     /// The longest timeout that options have ever allowed, in milliseconds. 0 if the store was never served.
     pub(super) allowed_ms: u64,
-    /// True if the log had everything before we acknowledged it to a session of another process. A restart can then
+    /// True if nothing was acknowledged to sessions of other processes before the log had it. A restart can then
     /// continue these sessions.
     pub(super) are_sessions_kept: bool,
     /// No session is opened before this time, because clients may still believe in sessions that the restart has ended.
@@ -115,7 +115,7 @@ impl Durable {
         if !self.queue.takes_any() && core.needs_log(session, request) {
             self.check_room(core.txn_bytes(session, request), request)?;
         }
-        // `shown_by` covers the transactions of others that the answer shows. `bind` adds the request's own
+        // `shown_by` covers the transactions of other sessions that the answer shows. `bind` adds the request's own
         // transaction.
         Ok(core.shown_by(request))
     }
@@ -311,7 +311,7 @@ impl Engine {
         for peer in state.sessions.peers() {
             match peer {
                 Peer::Local(status) => {
-                    // Set this under the lock, so that from here on no guard believes that it holds its lock.
+                    // Set this under the store's lock, so that from here on no guard reports its lock as held.
                     status.set_closing();
                     statuses.push(status.clone());
                 }

@@ -288,7 +288,7 @@ impl Files {
 
     pub(super) fn close(self) {
         if is_forked() {
-            // The log belongs to the parent process, and the log's threads do not exist in the child.
+            // Leave the log open, because it belongs to the parent process, and its threads do not exist in the child.
             std::mem::forget(self);
             return;
         }

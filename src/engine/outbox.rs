@@ -131,7 +131,7 @@ impl Outbox {
         !std::mem::replace(&mut inner.is_told, true)
     }
 
-    /// Adds an answer. Returns about how many bytes wait to be sent, or `usize::MAX` if the connection is cut off, so
+    /// Adds an answer. Returns the approximate number of unsent bytes, or `usize::MAX` if the connection is cut off, so
     /// that the caller carries out no further requests. The caller is the connection's own task, so no wake-up is
     /// needed.
     pub(super) fn put_answer(
@@ -160,7 +160,8 @@ impl Outbox {
     }
 
     /// Sets the number of bytes that the connection's task holds in unsent messages and waiting requests. Call this
-    /// after each [`take`](Self::take). Until the call, all messages that were taken out still count.
+    /// after each [`take`](Self::take). Until the call, all messages that were taken out still count towards the limit
+    /// of all clients.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn set_beside(&self, bytes: usize) {
         let mut inner = self.inner.lock();
@@ -237,8 +238,8 @@ impl Inner {
         self.count(unread);
     }
 
-    /// Returns true if this is a new ending. The messages of a closed session are still sent. If its client does not
-    /// read them, an overflow ends the outbox a second time.
+    /// Returns true if this is a new ending. The messages of a closed session are still sent, so an overflow can end
+    /// the outbox a second time if the client does not read them.
     fn end(&mut self, ending: Ending, unread: &Unread) -> bool {
         let is_new = match self.end {
             None => true,

@@ -123,7 +123,7 @@ impl Remote {
         while let Some(pause) = self.engine.pause() {
             pause.await;
         }
-        // A session waits while the log is busy. Only a full disk refuses it.
+        // Wait while the log is busy. A new session is refused only if the disk is full.
         while let Some(room) = self.room() {
             room.await;
         }

@@ -14,8 +14,8 @@ use crate::runtime::process::LocalProcess;
 #[derive(Default)]
 pub(super) struct SessionTable {
     slots: Vec<Slot>,
-    /// Outboxes of closed sessions whose clients have not read all messages yet. Their bytes count until the outboxes
-    /// are dropped.
+    /// Outboxes of closed sessions whose clients have not read all messages yet. Their bytes count towards the limit
+    /// until the outboxes are dropped.
     closing: Vec<Weak<Outbox>>,
     unread: Arc<Unread>,
 }
@@ -83,7 +83,8 @@ impl SessionTable {
     }
 
     pub(super) fn detach(&mut self, slot: u32, outbox: &Arc<Outbox>) {
-        // The client may have reconnected before the store noticed that this connection was dead.
+        // Keep a newer connection. The client may have reconnected before the store noticed that the old connection was
+        // dead.
         if self
             .outbox(slot)
             .is_some_and(|current| Arc::ptr_eq(current, outbox))
@@ -142,8 +143,8 @@ impl SessionTable {
         }
     }
 
-    /// Closes the connections with the oldest unread bytes, until the rest is within the limit. Returns the outboxes
-    /// that the caller must wake.
+    /// Closes the connections with the oldest unread bytes, until the sum of all unread bytes is within the limit.
+    /// Returns the outboxes that the caller must wake.
     #[cold]
     pub(super) fn cut_slow_readers(&self) -> Vec<Arc<Outbox>> {
         let mut cut = Vec::new();
@@ -158,7 +159,7 @@ impl SessionTable {
             .collect();
         let own = self.unread.own_bytes(unread.len());
         // Connections that hold less than half of an equal share of the limit are closed last, so that a client that
-        // reads does not lose its connection because of slow ones.
+        // reads does not lose its connection because of slow clients.
         unread.sort_unstable_by_key(|((bytes, since), _)| (*bytes <= own, *since));
         for (_, outbox) in unread {
             if !self.unread.is_over() {

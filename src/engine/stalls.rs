@@ -1,5 +1,5 @@
-//! [`StallMeter`]: measures stalls, in which the store could not work. A client's requests may wait unread during a
-//! stall, so its session may expire later. The core decides this (`core/expiry.rs`).
+//! [`StallMeter`]: measures stalls, during which the store could not work. A client's requests may wait unread during a
+//! stall, so the core may postpone the expiry of the client's session (`core/expiry.rs`).
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::runtime::histogram::Histogram;
 /// Interval of the beats. A stall that starts between two beats counts only from the time when the second beat was due.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// A beat that is late by less than this is not a stall, because timers on a busy machine are this late.
+/// A beat that is late by less than this is not a stall, because timers on a busy machine may be this late.
 const SLACK: Duration = Duration::from_millis(50);
 
 /// Measures how late a periodic beat is. A beat is late if the process was stopped, if the machine had no free

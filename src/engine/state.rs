@@ -45,7 +45,8 @@ pub(super) struct Wakeups {
     pub(super) alarm: Option<BootInstant>,
 }
 
-/// Number of events that the buffer keeps memory for between calls. One transaction may fire a million events.
+/// Maximum number of events whose memory the buffer keeps between calls. A single transaction may fire a million
+/// events.
 const MAX_KEPT_EVENTS: usize = 1 << 10;
 
 impl State {
@@ -94,7 +95,8 @@ impl State {
         }
     }
 
-    /// Returns true if an answer to a session of this process about its own entries need not wait for the log.
+    /// Returns true if an answer about a session's own entries need not wait for the log. Always false for a session
+    /// whose changes are logged.
     #[inline]
     pub(super) fn answers_at_once(&mut self, slot: u32, shown: impl FnOnce(&Core) -> Zxid) -> bool {
         match &self.durable {
@@ -193,7 +195,7 @@ impl State {
                 }
                 Peer::Local(status) => {
                     // Do this before the lock is released. From then on, other sessions can take the locks of the ended
-                    // session, so its guards must not believe that they hold them (invariant 6).
+                    // session, so the ended session's guards must not report these locks as held (invariant 6).
                     status.set_closing();
                     let state = match ended.end {
                         End::Expired => SessionState::Expired,
@@ -249,7 +251,8 @@ impl State {
     }
 
     /// Sets the alarm to the core's next deadline and returns it. Returns `None` if an alarm is already set for that
-    /// time or earlier. The task of a later alarm ends when it finds the new one ([`Engine::tick`]).
+    /// time or earlier. If an alarm was set for a later time, its task ends when it finds the new alarm
+    /// ([`Engine::tick`]).
     pub(super) fn next_alarm(&mut self, clock: &Clock) -> Option<BootInstant> {
         let due = self.core.next_deadline(|| clock.now())?;
         if self.alarm.is_some_and(|alarm| alarm <= due) {

@@ -15,7 +15,7 @@ use crate::model::types::SessionId;
 #[cfg(feature = "metrics")]
 use crate::runtime::histogram::Distribution;
 
-/// Number of slots examined each time we take the lock, which takes a few hundred microseconds.
+/// Number of slots examined before we release the lock. This takes a few hundred microseconds.
 const PIECE: usize = 4_096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

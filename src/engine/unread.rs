@@ -1,12 +1,13 @@
-//! [`Unread`]: the bytes that wait for all clients together, and the order in which slow readers are closed.
+//! [`Unread`]: the bytes that wait for all clients together, and the order in which the connections of slow readers are
+//! closed.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Number of bytes that wait for the clients of a store to read them, over all connections.
 ///
 /// While the sum exceeds the limit, the connection with the oldest unread bytes is closed, unless it holds few bytes. A
-/// client that keeps reading is never closed, no matter how much it requests. The age of bytes is measured by the
-/// number of bytes that have arrived since then, so we need no clock.
+/// client that keeps reading is never closed, no matter how much it requests. The age of a byte is the number of bytes
+/// that have arrived after it, so we need no clock.
 #[derive(Debug)]
 pub(crate) struct Unread {
     limit: AtomicUsize,
@@ -17,7 +18,7 @@ pub(crate) struct Unread {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Account {
     pub(super) bytes: usize,
-    /// Number of bytes that were already waiting when `since` was set.
+    /// Number of unread bytes that were already waiting when `since` was set.
     left: usize,
     since: u64,
 }
@@ -32,7 +33,7 @@ impl Default for Unread {
     }
 }
 
-// All accesses are `Relaxed`, because the numbers are independent of each other. If one of them is read a moment late,
+// All accesses are `Relaxed`, because the numbers are independent of each other. If a thread reads an outdated number,
 // a slow reader is only closed one message later.
 impl Unread {
     #[cfg(any(test, feature = "server"))]
@@ -53,7 +54,8 @@ impl Unread {
         self.bytes() > self.limit.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of bytes that each of `clients` clients may hold without being closed before the others.
+    /// Returns half of a client's equal share of the limit. Connections of clients that hold at most this many bytes
+    /// are closed last.
     pub(super) fn own_bytes(&self, clients: usize) -> usize {
         self.limit.load(Ordering::Relaxed) / 2 / clients.max(1)
     }

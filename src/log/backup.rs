@@ -31,7 +31,7 @@ pub struct Summary {
     pub zxid: Zxid,
     /// Number of znodes, including the four that every store has.
     pub znodes: u64,
-    /// Number of sessions, without the sessions of the process that has the store open. A restore ends all of them.
+    /// Number of sessions that belong to other processes than the store's. A restore ends these sessions.
     pub sessions: u64,
     /// The size of the backup file in bytes. After a salvage, the size of the new directory's snapshot.
     pub bytes: u64,
@@ -39,7 +39,7 @@ pub struct Summary {
 
 /// Writes the whole content of the store in the directory `dir` to the file `file`.
 ///
-/// Replaces an existing file atomically. Only reads `dir`, which may be in use, and does not make its store wait. The
+/// Replaces an existing file atomically. Only reads `dir`, so the store there may be in use and need not wait. The
 /// backup contains at least everything that was acknowledged before the call.
 ///
 /// Blocks the thread, and needs as much memory as the store's content.
@@ -99,7 +99,7 @@ impl<W: io::Write + Send> DiskFile for Stream<W> {
         refused()
     }
 
-    /// Appends, because [`snapshot::write`] writes in order and leaves no gap.
+    /// Appends and ignores the offset, because [`snapshot::write`] writes in order and leaves no gap.
     fn write_at(&self, _at: u64, bytes: &[u8]) -> io::Result<()> {
         let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         stream.write_all(bytes)
@@ -133,8 +133,8 @@ fn content(disk: &dyn Disk, now_ms: i64) -> Result<(Head, Core)> {
 /// acquired locks since the backup.
 ///
 /// If the original was served, the opened store then admits no session for some time, because a client may still
-/// believe in a session that has ended. This pause is the longest timeout that the original granted or allowed, or that
-/// the options of the opening allow, plus one percent.
+/// believe that its ended session is alive. This pause is one percent longer than the longest timeout that the original
+/// granted or allowed, or that the options of the opening allow.
 ///
 /// Blocks the thread, and needs as much memory as the store's content.
 ///
@@ -180,7 +180,7 @@ fn restored(
     let facts = Facts {
         zxid,
         epoch: epoch::of(zxid) - 1,
-        // The original may have continued, so no session lives on.
+        // The original may have continued after the backup, so its sessions must not survive the restore.
         is_clean: false,
         completeness: Completeness::Restored,
         ..was_facts

@@ -236,7 +236,7 @@ impl Put for Vec<u8> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
     Txn(Txn),
-    /// The log has reserved this epoch (`zxid >> 32`). No transaction has a zxid beyond its end.
+    /// The log has reserved this epoch (`zxid >> 32`). No transaction has a zxid in a later epoch.
     Epoch(u32),
     LongestTimeout {
         ms: u64,

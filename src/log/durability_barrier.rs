@@ -1,8 +1,9 @@
-//! [`DurabilityBarrier`]: holds back every event and reply until the log has the transaction that it shows (invariant
-//! 2).
+//! [`DurabilityBarrier`]: holds back every event and reply until the log has the transaction that the message shows
+//! (invariant 2).
 //!
-//! Held events keep one order and are released before replies, so a client receives the event of a change before any
-//! newer reply. After the log has failed, the barrier stays closed and nothing more is acknowledged (invariant 12).
+//! Held events are released in the order of their arrival and before replies, so a client receives the event of a
+//! change before any newer reply. After the log has failed, the barrier stays closed and nothing more is acknowledged
+//! (invariant 12).
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -97,9 +98,9 @@ impl DurabilityBarrier {
         self.is_relaxed.store(set_relaxed, Ordering::Release);
     }
 
-    /// Holds an event back until the barrier is open to `zxid` and to all events that are held already. Returns the
-    /// zxid that the event waits for. Returns `None` if the event is not held, because the event is in its cell
-    /// already, or because the log has failed and the cell has ended.
+    /// Holds an event back until the barrier is open to `zxid` and has released all events that are held already.
+    /// Returns the zxid that the event waits for. Returns `None` if the event need not wait and was put in its cell, or
+    /// if the log has failed and the cell was ended.
     pub(crate) fn hold(
         &self,
         zxid: Zxid,
@@ -130,7 +131,7 @@ impl DurabilityBarrier {
     pub(crate) fn open(&self, zxid: Zxid) {
         let mut woken = Vec::new();
         let mut inner = self.inner.lock();
-        // A sync that succeeds after a failed one proves nothing (invariant 12).
+        // Stay closed, because a sync that succeeds after a failed one proves nothing (invariant 12).
         if inner.failure.is_some() {
             return;
         }

@@ -13,11 +13,11 @@ use crate::model::error::{Error, Result};
 use crate::model::types::Zxid;
 
 /// Number of epochs that a store may be ahead of the clock (4.6 hours). Because of this lead, a store can be opened
-/// more often than once per clock epoch. If a store that was never restored or copied is restored on another machine,
-/// the lead also covers the difference between the two clocks.
+/// more often than once per clock epoch. When a store is restored or copied for the first time, the lead also covers
+/// the difference between the clocks of the two machines.
 const LEAD: u32 = 4096;
 
-/// Number of epochs ahead of the clock that may be reserved. These are all epochs up to the limit, and the next one.
+/// Number of epochs ahead of the clock that may be reserved. These are the epochs up to the limit, and one more.
 const MOST_RESERVED: u32 = LEAD + 1;
 
 /// Last epoch in which a store may be opened. The clock reaches it in the year 2109, but a forged header may contain it
@@ -50,8 +50,8 @@ pub(crate) fn of(zxid: Zxid) -> u32 {
     u32::try_from(zxid.0.max(0) >> 32).unwrap_or(u32::MAX)
 }
 
-/// Returns a zxid that no store has reached, if the clocks agree when stores are opened. The limit moves by 2^20 zxids
-/// per millisecond, faster than any store assigns them.
+/// Returns a zxid that no store has reached, provided that the clocks agree whenever a store is opened. The limit moves
+/// by 2^20 zxids per millisecond, faster than any store assigns zxids.
 fn limit(now_ms: i64) -> Zxid {
     above(now_ms, LEAD.into())
 }
@@ -99,9 +99,9 @@ pub(crate) fn to_reserve(used: Zxid) -> u32 {
 
 /// Returns the time that a store must wait before it may start at `first` without being above the [limit].
 ///
-/// The wait takes at most two epochs, because an opening starts in the epoch after the last reserved one. A store that
-/// is further ahead was opened while the clock was ahead. The limit does not apply to such a store, so it does not
-/// wait.
+/// The wait takes at most two clock epochs (8 s), because an opening starts in the epoch after the last reserved one. A
+/// store that is further ahead was opened while the clock was ahead. The limit does not apply to such a store, so it
+/// does not wait.
 pub(crate) fn wait(first: Zxid, now_ms: i64) -> Duration {
     let ahead = of(first).saturating_sub(of_clock(now_ms));
     if ahead > MOST_RESERVED + 1 {
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(of_clock(NOW_MS + ms), clock + 1);
         assert_eq!(of_clock(NOW_MS + ms - 1), clock);
         assert_eq!(wait_for(clock + 4098), ms + 4096);
-        // The clock was set back, so the limit may be days away.
+        // The clock was set back. The limit may be days away, so the store does not wait for it.
         assert_eq!(wait_for(clock + 4099), 0);
     }
 

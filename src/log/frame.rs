@@ -289,7 +289,8 @@ impl<'a> Scanner<'a> {
     }
 
     /// Returns the head of a possible frame. Ignores a head whose frame would not end within the segment, because the
-    /// writer never writes one, and because a wrong length must not make us allocate more than the segment's size.
+    /// writer never writes such a frame, and because a wrong length must not make us allocate more than the segment's
+    /// size.
     pub(crate) fn head_at(&mut self, at: u64) -> Result<Option<Head>> {
         let Header { salt, size, .. } = self.header;
         let bytes = self.bytes(at, HEAD_BYTES)?;

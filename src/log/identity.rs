@@ -28,8 +28,8 @@ pub(crate) struct Identity {
     /// ([`beyond`](super::epoch::beyond)).
     pub(crate) is_copied: bool,
     pub(crate) version: u32,
-    /// True if the directory has a log. If that log is missing, content was lost, so the directory must not be opened
-    /// as an empty store. Earlier versions leave this false.
+    /// True if the directory must contain a log. If the log is missing, content was lost, so the directory must not be
+    /// opened as an empty store. Earlier versions leave this false.
     pub(crate) has_log: bool,
 }
 

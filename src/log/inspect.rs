@@ -39,7 +39,7 @@ pub struct Inspection {
     pub pid: Option<u32>,
     /// The last transaction that could be read.
     pub zxid: Zxid,
-    /// The last epoch (`zxid >> 32`) that the log has reserved. No transaction has a zxid beyond its end.
+    /// The last epoch (`zxid >> 32`) that the log has reserved. No transaction has a zxid in a later epoch.
     pub epoch: u32,
     /// True if the store was closed cleanly.
     pub was_clean: bool,
@@ -512,7 +512,7 @@ fn walk(segment: &mut Scanner<'_>, info: &mut SegmentInfo) -> crate::Result<Segm
     while let Some((head, _)) = segment.frame_at(at)?.filter(|(head, _)| !head.is_mark()) {
         at += head.frame_bytes() as u64;
         info.frames += 1;
-        // A store's first frame only reserves an epoch.
+        // A store's first frame has no zxids, because it only reserves an epoch.
         if head.last > Zxid(0) {
             let first = info.zxids.map_or(head.first, |(first, _)| first);
             info.zxids = Some((first, head.last));

@@ -108,11 +108,11 @@ pub(crate) fn open(
     recovered.repair(&**disk)?;
     let mut facts = recovered.facts;
     let is_new = snapshot.is_none() && recovered.tail.is_none();
-    // A new store counts as closed cleanly, because it has no earlier sessions that a client could believe in.
+    // Treat a new store as closed cleanly, because no client can have a session from an earlier run.
     facts.is_clean |= is_new;
     let mut remote = RemoteSessions::of(&facts, &core, identity.is_copied, options);
     let (first_zxid, now_ms) = begin(&**disk, facts.epoch, identity.is_copied, clock)?;
-    // The zxid of a restored snapshot may be above the first zxid of the new epoch.
+    // Use the maximum, because the zxid of a restored snapshot may be above the first zxid of the new epoch.
     let last = first_zxid.max(facts.zxid);
     epoch::check(last, || disk.path(""))?;
     let mut first = Batch::default();
@@ -180,8 +180,8 @@ pub(crate) fn open(
     }
 
     parts.queue.set_pausing(remote.owe_pause());
-    // The ends of the sessions are ordinary transactions. The next run ends the sessions whose ends do not reach the
-    // disk.
+    // Each session is ended by an ordinary transaction. If this transaction does not reach the disk, the next run ends
+    // the session.
     parts.queue.append(core.kept(), true);
     Ok(Opened {
         parts,

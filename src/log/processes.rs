@@ -1,9 +1,9 @@
-//! The file `PROCESSES`, which records the process of each session that a server knows. After a restart the server ends
-//! the sessions of processes that have died.
+//! The file `PROCESSES`, which records the process of each session, if the server knows the process. After a restart
+//! the server ends the sessions of processes that have died.
 //!
 //! We never sync the file. It only has to survive the end of this process, and after a power loss the new boot id makes
-//! it invalid. The file names the epoch of the opening that wrote it. So it also becomes invalid if an opening does not
-//! rewrite it, for example the opening by an older version.
+//! it invalid. The file names the epoch of the opening that wrote it, so it also becomes invalid if a later opening
+//! does not rewrite it, for example by an older version.
 //!
 //! The first line states the epoch, the boot, and the pid and time namespaces of the process numbers. Each further line
 //! is a change: `+SESSION PID START`, or `-SESSION` if the session no longer belongs to a known process.

@@ -408,7 +408,7 @@ fn stale_frames(source: &LogSource<'_>, recovered: &Recovered) -> Result<Vec<Sta
 
 /// Returns true if the missing frame exists by now. During a backup, the store's process may have written the frame
 /// after we looked for it. We have read a later frame which states that the missing frame is synced. So if this second
-/// look does not find the missing frame either, it is damaged.
+/// look does not find the missing frame either, the frame is damaged.
 fn is_there_now(source: &LogSource<'_>, tail: Tail, missing: u64) -> Result<bool> {
     let stands_at = |segment: u64, offset| -> Result<bool> {
         let frame_is = |(head, _): (Head, &[u8])| head.chain == missing && !head.is_mark();
@@ -505,8 +505,8 @@ pub(crate) fn read(disk: &dyn Disk, store: [u8; 16], new: &dyn Fn() -> Core) -> 
     })
 }
 
-/// Maximum number of attempts to read a directory in use. More than two are rare, because we retry only if a new
-/// snapshot was made during the attempt.
+/// Maximum number of attempts to read a directory in use. More than two attempts are rare, because we retry only if a
+/// new snapshot was made during the attempt.
 const MAX_ATTEMPTS: usize = 5;
 
 /// Reads a directory that may be in use. In the meantime, the store may remove or reuse a segment, but only after a

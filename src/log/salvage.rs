@@ -46,7 +46,7 @@ pub struct Salvage {
     pub in_use: bool,
 }
 
-/// The lost part of a store. The damage may hide more.
+/// The known lost part of a store. The damage may hide further losses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Loss {
@@ -130,7 +130,7 @@ pub fn salvage(dir: impl AsRef<Path>, new: impl AsRef<Path>) -> Result<Salvage> 
     })
 }
 
-/// Salvages a simulated disk. Returns false and writes nothing if no readable znode has the path `is_needed`.
+/// Salvages a simulated disk. Returns false and writes nothing if the readable content lacks the znode `is_needed`.
 #[cfg(any(test, feature = "simulation"))]
 pub(crate) fn salvage_on(
     from: &super::sim::SimDisk,
@@ -378,7 +378,7 @@ fn unreadable_behind(disk: &dyn Disk, tail: Tail, unreadable: &[Unreadable]) -> 
     Some(unreadable.iter().find(is_behind)?.problem(disk))
 }
 
-/// A file date further in the future than this does not show that the clock was ahead, so it is ignored.
+/// Longest time that the clock may plausibly have been ahead. A file date further in the future is ignored.
 const MAX_CLOCK_ERROR_MS: i64 = 365 * 24 * 60 * 60 * 1000;
 
 /// Returns the current time, or the newest file's date if that is later. The clock may have been ahead when the

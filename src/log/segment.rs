@@ -62,8 +62,8 @@ pub(crate) fn new_salt() -> u64 {
     without_zero_bytes(u64::from_ne_bytes(random()))
 }
 
-/// Replaces zero bytes with ones. Recovery erases frames with zeros. Because a salt has no zero byte, a search never
-/// finds a salt that overlaps erased bytes.
+/// Replaces each zero byte with 1. Recovery erases frames by writing zeros. Because a salt has no zero byte, a search
+/// never finds a salt that overlaps erased bytes.
 fn without_zero_bytes(salt: u64) -> u64 {
     u64::from_ne_bytes(salt.to_ne_bytes().map(|byte| byte.max(1)))
 }
@@ -172,8 +172,8 @@ impl Sizes {
         }
     }
 
-    /// Returns the number of bytes from `offset` on that batches can certainly use. The bytes after these may be too
-    /// few for the next batch.
+    /// Returns how many bytes of batches certainly fit after `offset`. The rest of the segment may be too small for the
+    /// next batch.
     pub(crate) fn usable(&self, size: u64, offset: u64) -> u64 {
         let unusable = self.largest_batch + self.largest_txn + 2 * HEAD_BYTES;
         size.saturating_sub(offset).saturating_sub(unusable as u64)

@@ -132,7 +132,7 @@ impl SegmentAllocator {
             && !self.queue.is_full()
             && !self.ends.load(Ordering::Acquire)
         {
-            // Ask for room in each round, because the allocator may have reset `is_low` since the last one.
+            // Ask for room in each round, because the allocator may have reset `is_low` since the previous round.
             state.is_low = true;
             self.changed.notify_all();
             self.changed.wait(&mut state);
@@ -205,19 +205,19 @@ impl SegmentAllocator {
         }
     }
 
-    /// Prepares one more segment. After a failure, writes that find no room are refused with the reason, until a later
+    /// Prepares one more segment. If this fails, writes that find no room are refused with the error until a later
     /// attempt succeeds.
     pub(super) fn make_room(&self) -> io::Result<()> {
         let header = self.header_after(self.state.lock().newest);
         let made = self.prepare(header);
         let segment = made.inspect_err(|error| self.queue.refuse(no_room(&*self.disk, error)))?;
         let mut state = self.state.lock();
-        // Count the room before the writer can take the segment. Otherwise the writer would subtract room that was not
-        // added yet.
+        // Add the segment's room before the writer can take the segment. Otherwise the writer would subtract room that
+        // was not added yet.
         self.queue.note_prepared(&segment.0);
         state.newest = (segment.0.number, segment.0.size);
         state.prepared.push_back(segment);
-        // Check again, because one more segment may not be enough. Most of a small segment does not count as room.
+        // Check again, because a small segment adds little room, which may not be enough.
         state.is_low = self.queue.is_low(state.current.1);
         self.changed.notify_all();
         Ok(())
@@ -329,8 +329,8 @@ fn spares(disk: &dyn Disk) -> io::Result<Vec<String>> {
 /// is computed from the writer's position, the prepared segments and the queued batches, so it cannot drift from the
 /// room on disk.
 ///
-/// Only the [`Sizes::usable`] bytes of a segment count. If a batch does not fit into the bytes after these, the writer
-/// leaves them unused and enters the next segment. If a batch does fit there, it uses no counted bytes.
+/// Only the [`Sizes::usable`] bytes of a segment count as room. If a batch fits into the rest of the segment, it uses
+/// no room. Otherwise the writer leaves the rest unused and enters the next segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SegmentRoom {
     current: u64,

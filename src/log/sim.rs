@@ -37,13 +37,14 @@ impl SimDisk {
         self.state.lock().fail(seed, faults);
     }
 
-    /// Simulates a power failure. `seed` decides which unsynced changes are kept. Open files and injected faults end.
+    /// Simulates a power failure. `seed` decides which unsynced changes are kept. Closes all files and clears the
+    /// injected faults.
     pub(crate) fn crash(&self, seed: u64) {
         self.state.lock().crash_by(seed);
     }
 
     /// Simulates a power failure. Asks `keep` whether each unsynced change survives, first for the changes of names and
-    /// then for the sector writes of each file, by file name.
+    /// then for the sector writes of each file, in the order of the file names.
     pub(crate) fn crash_keeping(&self, keep: impl FnMut() -> bool) {
         self.state.lock().crash(keep);
     }

@@ -33,7 +33,7 @@ pub(crate) struct WriteQueue {
     pub(crate) barrier: Arc<DurabilityBarrier>,
     /// True if no answer waits for the log while there is room (durability class `None`).
     is_relaxed: bool,
-    /// True while no session is admitted, because clients may still believe in their earlier sessions.
+    /// True while no session is admitted, because clients may still believe that their ended sessions are alive.
     is_pausing: AtomicBool,
     pub(super) sizes: Sizes,
     pub(super) stats: LogCounters,
@@ -51,7 +51,7 @@ struct Queue {
     due: Option<Instant>,
     /// Urgent requests since the last batch was taken.
     gathered: usize,
-    /// Urgent requests in the last batch, whose clients are about to send the next ones.
+    /// Urgent requests in the last batch. Their clients are about to send the next requests.
     answered: usize,
     sleep: Sleep,
     ends: bool,
@@ -64,7 +64,7 @@ enum Sleep {
     UntilWork,
     /// The due time of the batches, or anything urgent.
     UntilDue,
-    /// Enough requests to share the next sync, or the end of the time to wait for them.
+    /// Enough requests to share the next sync, or the end of the wait for them.
     UntilGathered,
 }
 
@@ -74,7 +74,7 @@ const MAX_SPARE_BATCHES: usize = 4;
 /// Maximum time in the queue for a batch that no client waits for. The durability classes promise this bound.
 const MAX_DELAY: Duration = Duration::from_millis(100);
 
-/// From this number of urgent requests per batch, CPU time limits the writes more than the disk does.
+/// If a batch has at least this many urgent requests, CPU time limits the writes more than the disk does.
 const LARGE_BATCH: usize = 8;
 
 impl WriteQueue {
@@ -122,8 +122,8 @@ impl WriteQueue {
         self.has_room(self.sizes.largest_txn + self.sizes.reserve)
     }
 
-    /// Checks that there is room for a transaction of `bytes` bytes. A transaction that `frees` room may use half of
-    /// the reserve. The other half is for ending dead sessions, because no client can release their locks.
+    /// Checks that there is room for a transaction of `bytes` bytes. If `frees` is true, the transaction frees room and
+    /// may use half of the reserve. The other half is for ending dead sessions, whose locks no client can release.
     ///
     /// # Errors
     /// [`Error::DiskFull`], or [`Error::LimitReached`] if more room is being made.

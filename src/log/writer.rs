@@ -183,8 +183,8 @@ pub(crate) struct LogPosition {
     pub(crate) last: Zxid,
 }
 
-/// Limit of [`Writer::sync_time`]. After a disk has stalled once, the next answers must not wait equally long for more
-/// requests. Nearby clients send their next requests within this time.
+/// Limit of [`Writer::sync_time`]. Without this limit, the next batch after a stall of the disk would wait equally long
+/// for more requests. Nearby clients send their next requests within this time.
 const MAX_SYNC_TIME: Duration = Duration::from_millis(2);
 
 pub(super) struct Writer {

@@ -86,7 +86,8 @@ impl Hash for Acl {
     }
 }
 
-/// A list is searched without being compiled if its entries times the client's identities are at most this number.
+/// A list is searched without being compiled if its number of entries times the client's number of identities is at
+/// most this.
 const FEW_PAIRS: usize = 32;
 
 /// All rights of the superuser, including bits that have no name.

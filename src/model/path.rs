@@ -122,8 +122,9 @@ fn fault(path: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns true if the path is printable ASCII and no name in it is empty or starts with a dot, as in nearly all valid
-/// paths. Every request checks its path, so the loops have no early exit, which lets the compiler vectorize them.
+/// Returns true if the path is printable ASCII and no name in it is empty or starts with a dot. This holds for nearly
+/// all valid paths. Every request checks its path, so the loops have no early exit, which lets the compiler vectorize
+/// them.
 fn is_plain(path: &[u8]) -> bool {
     let is_printable = path
         .iter()

@@ -71,7 +71,7 @@ pub enum DeleteReason {
     Died,
     /// Another session deleted it.
     Removed,
-    /// The entry's own session [withdrew](crate::Session::withdraw) it, perhaps without knowing that the entry already
+    /// Either the entry's own session [withdrew](crate::Session::withdraw) it, perhaps without knowing that it already
     /// held the lock, or the store does not know the reason.
     Unknown,
 }

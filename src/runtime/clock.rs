@@ -413,8 +413,8 @@ impl Deadline {
         self.moment
     }
 
-    /// Converts the deadline to an [`Instant`] for timers of other libraries. Returns the present if the deadline has
-    /// passed, and `None` on a virtual clock.
+    /// Converts the deadline to an [`Instant`] for timers of other libraries. Returns the current instant if the
+    /// deadline has passed, and `None` on a virtual clock.
     ///
     /// An [`Instant`] excludes suspended time, but the deadline counts it. Convert the deadline again before each use,
     /// and check [`has_passed`](Self::has_passed) after a wait.

@@ -20,8 +20,8 @@ enum State {
 
 struct Task(Mutex<State>);
 
-/// Runs `work` to completion without an executor. The calling thread polls it first, and later each thread that wakes
-/// it.
+/// Runs `work` to completion without an executor. The calling thread polls it first. Later, each thread that wakes it
+/// polls it again.
 ///
 /// Use this for clean-up that outlives its caller, such as a dropped guard or a cancelled wait. `work` borrows the
 /// thread that wakes it, so it should do little between two awaits.

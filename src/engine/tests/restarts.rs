@@ -214,7 +214,8 @@ fn a_restart_waits_for_every_timeout_that_a_client_was_told() {
     }
 }
 
-/// With `Durability::None`, only the answer with a longer timeout waits for the log, because a restart must know it.
+/// With `Durability::None`, only the answer with a longer timeout waits for the log, because a restart must know the
+/// timeout.
 #[test]
 fn a_client_is_told_of_a_longer_timeout_when_the_log_has_it() {
     for durability in ALL {

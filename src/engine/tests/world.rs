@@ -31,7 +31,8 @@ type Image = BTreeMap<String, Kept>;
 #[derive(Default)]
 pub(super) struct Past {
     images: Vec<(Zxid, Image)>,
-    /// Transactions that are logged synchronously. No answer or event that shows one may leave before the log has it.
+    /// Transactions that are logged synchronously. No answer or event may leave before the log has the transactions
+    /// that it shows.
     surely: BTreeSet<Zxid>,
     /// For each path, the last transaction of `surely` that changed it. The children of a path have the entry `path/`.
     changed: BTreeMap<String, Zxid>,

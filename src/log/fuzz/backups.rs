@@ -40,7 +40,8 @@ pub(crate) fn backup(bytes: &[u8]) -> bool {
     true
 }
 
-/// Returns true if a backup is close to the last zxid. Restoring it may fail, because each restore skips many epochs.
+/// Returns true if a backup is close to the last possible zxid. Restoring it may fail, because each restore skips many
+/// epochs.
 fn is_at_the_end(backup: &SimDisk) -> bool {
     let bytes = backup.content(SIMULATED).unwrap_or_default();
     let head =

@@ -276,7 +276,8 @@ const SECTOR_BYTES: u64 = 512;
 struct Piece {
     at: u64,
     bytes: Vec<u8>,
-    /// True if a sync of this write has failed. No later sync makes it durable.
+    /// True if a sync of this write has failed. No later sync makes the write durable, unless its sector is written
+    /// again.
     is_doomed: bool,
 }
 
@@ -334,7 +335,7 @@ impl File {
     }
 
     /// Makes the writes since the last sync durable. A sector is written with its current content, so a later write to
-    /// the sector also saves a doomed one.
+    /// the sector also makes a doomed write durable.
     pub(super) fn sync(&mut self) {
         let fresh = self.pieces.iter().filter(|piece| !piece.is_doomed);
         let sectors: BTreeSet<u64> = fresh.map(Piece::sector).collect();

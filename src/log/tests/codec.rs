@@ -51,8 +51,7 @@ fn any_bytes_are_a_value_or_an_error() {
     }
 }
 
-/// Bytes by which the bound of an operation may exceed the encoded size, for the operation and for each entry of its
-/// list.
+/// The bound of an operation may exceed its encoded size by this many bytes, and by as many for each entry of its list.
 const MAX_ROOM: usize = 50;
 
 fn parts(op: &TxnOp) -> usize {

@@ -1,7 +1,7 @@
 //! Ticks of a [`Clock`]: one timer shared by all tasks that need to be woken only if their wait lasts long.
 //!
-//! Nearly all such waits end before the tick. Joining and leaving the shared timer costs a third of setting and
-//! removing a timer.
+//! Nearly all such waits end before the tick. Joining and leaving the shared timer costs a third as much as setting and
+//! removing a separate timer.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -31,7 +31,7 @@ fn any_subset_of_the_last_batchs_sectors_is_all_or_nothing() {
     assert!(whole > 0 && whole < 1 << sectors, "{whole}");
 }
 
-/// Not every frame is synced. Each crash hits a disk that still has the remains of the previous one.
+/// Not every frame is synced. Each crash hits a disk that still has the remains of the previous crash.
 #[test]
 fn crash_after_crash_loses_nothing_acknowledged_and_brings_nothing_back() {
     let (mut cuts, mut stale_frames) = (0, 0);
@@ -137,7 +137,7 @@ fn a_frame_that_was_cut_off_does_not_come_back_behind_what_takes_its_place() {
         found.stale_frames.iter().any(|stale| stale.is_whole),
         "{found:?}"
     );
-    // The old frame after this position would follow the new frame exactly.
+    // Unless it was erased, the old frame after this position would follow the new frame exactly.
     let mut again = Writing::open(&disk).unwrap();
     again.commit(&[600]);
     assert_eq!(recovered(&disk).unwrap().0, log.txns[..2]);
