@@ -18,8 +18,9 @@
 //!
 //! # Streams
 //!
-//! Use [`iter`] to read the streams of the async recipes, such as lock events or a warden's reports. Types that never
-//! wait, such as [`Warden`](crate::Warden), take the client that [`Client::as_async`] returns.
+//! Use [`iter`] to read the streams of the async recipes, such as lock events or a warden's reports. Types whose calls
+//! never wait, such as [`Warden`](crate::Warden), have no blocking variant. Pass them the client that
+//! [`Client::as_async`] returns.
 //!
 //! ```
 //! use std::time::Duration;
@@ -83,8 +84,7 @@ fn wait<T, E: Into<LockError>>(future: impl Future<Output = Result<T, E>>) -> Re
 fn block_on<F: Future>(future: F) -> F::Output {
     if tokio::runtime::Handle::try_current().is_ok() {
         // `spawn_blocking` and `block_in_place` also have a runtime handle, and only tokio knows whether this thread
-        // drives tasks. Tokio's own blocking calls panic on a thread that does. This mutex is free, so the call has no
-        // other effect.
+        // drives tasks. If it does, tokio's `blocking_lock` panics. On this free mutex the call has no other effect.
         let free = tokio::sync::Mutex::new(());
         drop(free.blocking_lock());
     }

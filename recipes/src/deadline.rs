@@ -60,7 +60,7 @@ impl CallDeadline {
                 true => self.one_attempt(&timeout.progress).await,
                 false => self.client.clock().sleep_by_ticks_until(timeout.end).await,
             }
-            // End the progress before `work` is dropped, because that drop reads `is_over` to count a timeout.
+            // End the progress before `work` is dropped, because the drop of `work` reads `is_over` to count a timeout.
             timeout.progress.end();
         };
         // Boxed to keep the futures of waits without a deadline small.

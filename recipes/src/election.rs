@@ -30,7 +30,7 @@ use role::RoleState;
 
 const DATA: &str = "data";
 
-/// An election among all programs that name the same path of the same store.
+/// An election shared by all programs that use the same path in the same store.
 ///
 /// It is fair. Candidates lead in the order of arrival, even across reconnections, and each candidate watches only its
 /// predecessor. Each term has an [`epoch`](Leadership::epoch), which is the fencing token of the leader. A resource
@@ -161,7 +161,7 @@ impl Election {
 
     /// Leads if the election has no candidate now, otherwise returns `None`.
     ///
-    /// A failed try costs one read and no write. It can be stale, see [`synced`](LockOptions::synced).
+    /// A failed try costs one read and no write. Its answer can be stale, see [`synced`](LockOptions::synced).
     ///
     /// Cancel safe, like [`campaign`](Self::campaign).
     ///

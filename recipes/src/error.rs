@@ -90,7 +90,7 @@ pub enum LockError {
         /// Data of the znode.
         found: String,
     },
-    /// More permits were requested than the semaphore has, counting held permits.
+    /// More permits were requested than the semaphore has in total, held or not.
     #[error("{wanted} permits of {path} were asked for, which has {total} in all")]
     TooManyPermits {
         /// Path of the semaphore.

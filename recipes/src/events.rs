@@ -83,8 +83,8 @@ pub enum PreviousHolder {
     Released,
     /// The previous holder left without a release, because its session ended or another client removed it.
     Died,
-    /// We do not know how the previous holder left. On ZooKeeper this is also the result after a death, after a holder
-    /// that did not have to wait, and after a holder of another library.
+    /// We do not know how the previous holder left. On ZooKeeper this is also the result if the previous holder died,
+    /// did not have to wait, or used another library.
     Unknown,
 }
 

@@ -204,7 +204,8 @@ impl Guard {
             look,
             None,
         );
-        // The future `loss` is polled first and fills the listener, so this future registers no waker.
+        // Polling `loss` fills the listener. `select` polls `loss` first at each wake, so this future needs no waker of
+        // its own.
         let request = poll_fn(|_| match listener.take() {
             Some(request) => Poll::Ready(request),
             None => Poll::Pending,
@@ -255,7 +256,7 @@ impl Guard {
     }
 
     fn note(&self, reason: LostReason) -> LostReason {
-        // Views of this guard read the monitor's cell, so the first reason that was stored there counts.
+        // The first reason in the monitor's cell counts, because views of this guard read the cell too.
         let reason = match &self.0.monitor {
             Some(monitor) => {
                 if reason != LostReason::Released {

@@ -70,15 +70,16 @@
 //!
 //! - A **wait** ends with the grant. You can drop the future at any time. It then leaves no znode behind.
 //! - A **timeout** covers the whole call: opening a session, joining the queue, and waiting. A wait fails with
-//!   [`LockError::Timeout`] if the lock was not granted by then, a try if the store has not answered by then.
+//!   [`LockError::Timeout`] if the lock was not granted by then. A try fails with it if the store has not answered by
+//!   then.
 //! - A **try** returns `None` (or names the contended locks) if the lock is held or waited for. It then costs one read
-//!   and no write. The answer "held" can be as stale as the server, unless the options are
-//!   [`synced`](LockOptions::synced). The queue always confirms the answer "free".
+//!   and no write. The answer "held" can be as stale as the server, unless you set the option
+//!   [`synced`](LockOptions::synced). The answer "free" is always confirmed by joining the queue.
 //! - **Options** mean the same in all recipes.
 //!
 //! Each grant is a guard with the interface of [`LockGuard`]. A [`Guard`] has one znode, and a [`GuardSet`] has
-//! several. [`blocking`] has the same recipes for threads without async. [`OncePer`] runs a job once per period,
-//! although a whole fleet starts it.
+//! several. [`blocking`] has the same recipes for threads without async. [`OncePer`] runs a job once per period, even
+//! if every machine of a fleet starts it.
 //!
 //! To inspect locks, use [`queue()`] and [`observe()`] for one lock, and [`list_locks()`] and [`observe_locks()`] for
 //! all locks below a prefix. [`lock_events`] streams the events of one contender. A [`Revoker`] asks a holder to

@@ -46,8 +46,8 @@ pub struct LockList {
     pub unreadable: Vec<(ZnodePath, Error)>,
 }
 
-/// Lists all locks at and below a prefix, except locks without contenders. Locks of other libraries are included if
-/// their znodes have the same names.
+/// Lists all locks at and below a prefix, except locks without contenders. Locks of other libraries are included if we
+/// recognize the names of their znodes.
 ///
 /// The call is designed for many locks: it batches its reads, and reads only the holders' data. The list is not an
 /// atomic snapshot. A lock that changes hands during the call may be missing, and each answer is as stale as the server
@@ -152,7 +152,7 @@ pub async fn lock_queue(client: &Client, path: impl IntoLockPath) -> Result<Lock
     })
 }
 
-/// Clears the grant times, because the head of a semaphore's queue has one although it waits.
+/// Clears the grant times, because the head of a semaphore's queue has a grant time although it waits.
 fn waiters(entries: Vec<QueueEntry>) -> Vec<QueueEntry> {
     entries.into_iter().map(waiter).collect()
 }
@@ -180,8 +180,8 @@ pub struct LockQueuePart {
     pub waiter_count: usize,
 }
 
-/// Reads a part of the queue of a lock of any recipe, so you can show a page of a long queue cheaply: the first
-/// holders, and the waiters at the given positions.
+/// Reads the first holders of a lock of any recipe, and the waiters at the given positions. Use it to show one page of
+/// a long queue.
 ///
 /// The answer is as stale as the server that gave it. Entries that leave during the call are missing. Cancel safe.
 ///

@@ -150,7 +150,7 @@ macro_rules! lock_guards {
             }
 
             fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
-                // Call the guard's own `release`, because a leadership notifies its election first.
+                // Call the guard's own `release`, because the `release` of a leadership notifies its election first.
                 <$name>::release(self)
             }
         }

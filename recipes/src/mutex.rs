@@ -15,7 +15,7 @@ use crate::options::LockOptions;
 use crate::path::IntoLockPath;
 use crate::queue_lock::QueueLock;
 
-/// A mutex among all programs that name the same path of the same store.
+/// A mutex shared by all programs that use the same path in the same store.
 ///
 /// It is fair: contenders get the lock in the order of arrival. Each contender watches only its predecessor, so a
 /// release wakes only one contender. After the session has expired, the next `lock` opens a new session. Clones are the
@@ -23,7 +23,7 @@ use crate::queue_lock::QueueLock;
 ///
 /// It is not reentrant: a second `lock` waits for the first guard, so a task that keeps its guard waits forever (see
 /// [`ReentrantMutex`](crate::ReentrantMutex)). If a wait lasts long while the same session holds the lock, we log a
-/// warning with the path and both labels.
+/// warning with the path and the labels of waiter and holder.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

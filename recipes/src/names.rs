@@ -62,7 +62,7 @@ impl Kind {
         }
     }
 
-    /// Returns true if an entry with the role `ahead` is a contender of the same recipe.
+    /// Returns true if an entry with the role `ahead` belongs to the same recipe as this kind.
     pub(crate) fn waits_for(self, ahead: EntryRole) -> bool {
         match self {
             Self::Read | Self::Write => matches!(ahead, EntryRole::Read | EntryRole::Write),

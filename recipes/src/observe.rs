@@ -32,14 +32,15 @@ pub struct QueueEntry {
     /// Time of joining the queue, in milliseconds since the Unix epoch, by the server's clock. For a semaphore's permit
     /// and for a converted reader or writer, the time of the grant.
     pub joined_at_ms: i64,
-    /// Time of the grant, in the same unit and clock. `None` while the entry waits, or if the store does not know the
-    /// time. ZooKeeper only knows the time for permits. Other stores do not know it for grants before their restart.
+    /// Time of the grant, in the unit and by the clock of `joined_at_ms`. `None` while the entry waits, or if the store
+    /// does not know the time. ZooKeeper only knows the time for permits. Other stores do not know it for grants before
+    /// their restart.
     pub granted_at_ms: Option<i64>,
     /// Time at which an observer first saw the entry as a holder, in milliseconds since the Unix epoch. The library
     /// never sets this field, but you can. If the grant time is unknown, [`overdue_by`](Self::overdue_by) counts from
     /// this time.
     pub seen_holding_at_ms: Option<i64>,
-    /// Time of the last write of the data, in the same unit and clock.
+    /// Time of the last write of the data, in the unit and by the clock of `joined_at_ms`.
     pub written_at_ms: i64,
     /// The entry's metadata. `None` if another library wrote the entry.
     pub metadata: Option<LockMetadata>,
@@ -87,7 +88,7 @@ impl QueueEntry {
         elapsed(self.counts_from_ms()?, now_ms).checked_sub(expected)
     }
 
-    /// Returns the time from which on the hold is overdue, in milliseconds since the Unix epoch, by the server's clock.
+    /// Returns the time at which the hold becomes overdue, in milliseconds since the Unix epoch, by the server's clock.
     /// `None` if the expected duration or the start of the hold is unknown.
     pub fn due_at_ms(&self) -> Option<i64> {
         let expected = self.metadata.as_ref()?.expected_hold()?.as_millis();

@@ -21,8 +21,8 @@ use crate::retry::retry;
 /// Name of the record. No [`key`](crate::LockPath::key) contains a colon, so no lock has this name.
 const RECORD: &str = ":last-run";
 
-/// A job that runs once per period among all programs that name the same path of the same store, for example a cron job
-/// that every machine of a fleet starts.
+/// A job that runs once per period, shared by all programs that use the same path in the same store, for example a cron
+/// job that every machine of a fleet starts.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -39,8 +39,8 @@ const RECORD: &str = ":last-run";
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
 ///
-/// A run holds the [`Mutex`] at the same path. Its end writes the start time to the persistent child `:last-run` of
-/// this path.
+/// A run holds the [`Mutex`] at the same path. [`Run::finish`] writes the run's start time to the persistent child
+/// `:last-run` of this path.
 ///
 /// - **The period starts when a run starts**, not when it ends. Choose the period slightly shorter than the cron
 ///   interval, for example 55 minutes for an hour.

@@ -52,8 +52,8 @@ impl LockOptions {
 
     /// Limits the duration of the whole call, including opening a session and joining the queue.
     ///
-    /// With a timeout of zero, the call acquires a free lock on every store, and fails as soon as it would have to wait
-    /// for another contender or for a lost connection.
+    /// With a timeout of zero, the call still acquires a free lock, however slow the store is. It fails as soon as it
+    /// would have to wait for another contender or for a lost connection.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -87,7 +87,7 @@ impl LockOptions {
     }
 
     /// Sets the process id in the contender's metadata. Use it in a program that holds a lock on behalf of another
-    /// process, so that operators signal that process.
+    /// process, because operators may signal the process with this id.
     pub fn pid(mut self, pid: u32) -> Self {
         self.metadata().pid = Some(pid);
         self

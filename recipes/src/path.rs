@@ -83,7 +83,7 @@ fn encode(text: &str) -> String {
         }
     }
     if encoded.is_empty() {
-        // No other text has a single percent sign as its name.
+        // An empty text becomes a single percent sign, which is the encoding of no other text.
         encoded.push('%');
     }
     if (ends_as_an_entry(&encoded) || SEMAPHORE_CHILDREN.contains(&encoded.as_str()))
@@ -108,8 +108,8 @@ fn decode(name: &str) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-/// Returns true for ten or more digits at the end, or a minus sign and nine. Other libraries may read any number of
-/// digits.
+/// Returns true if the name ends with ten or more digits, or with a minus sign and nine digits. Other libraries may
+/// read any number of digits.
 fn ends_as_an_entry(name: &str) -> bool {
     let stem = name.trim_end_matches(|last: char| last.is_ascii_digit());
     let digits = name.len() - stem.len();

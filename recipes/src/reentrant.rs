@@ -77,8 +77,8 @@ pub struct Owner(Arc<Shared>);
 
 struct Shared {
     mutex: Mutex,
-    /// The owner's guard, which lives as long as one of its entries. The task that waits for the first entry locks this
-    /// mutex, so that the owner's other tasks do not join the queue.
+    /// The owner's guard, which lives until the owner's last entry is left. The task that waits for the first entry
+    /// locks this mutex, so that the owner's other tasks do not join the queue.
     hold: AsyncMutex<Weak<Guard>>,
 }
 
@@ -86,8 +86,8 @@ impl Owner {
     /// Enters immediately and without a request if this owner holds the lock, otherwise waits in the order of arrival.
     /// Concurrent waits of one owner share one entry in the queue, and all enter when it is granted.
     ///
-    /// Cancel safe: a dropped wait leaves the queue. If other tasks of the owner wait too, one of them joins the queue
-    /// again at the end.
+    /// Cancel safe: a dropped wait leaves the queue. If other tasks of the owner are waiting too, one of them then
+    /// joins the queue at the end.
     ///
     /// # Errors
     /// [`LockError::Lost`](crate::LockError::Lost) while the owner still has guards of a lost hold. Drop them first,

@@ -181,8 +181,9 @@ impl Revoker {
     /// immediately, but its wait only fails with [`EntryDeleted`](crate::LockError::EntryDeleted) when the entry ahead
     /// of it leaves.
     ///
-    /// The call never deletes the successor of an entry, because an entry's name contains a UUID (unless its library
-    /// only numbers entries). Unlike a [`Warden`](crate::Warden), this call ignores a concurrent `keep_alive`.
+    /// The call never deletes a newer entry in place of a target that has left, because an entry's name contains a UUID
+    /// (unless its library only numbers entries). Unlike a [`Warden`](crate::Warden), this call ignores a concurrent
+    /// `keep_alive`.
     ///
     /// Not cancel safe: a dropped call may delete only some entries. You can repeat the call.
     ///
@@ -228,7 +229,7 @@ async fn delete_entry(session: &Session, path: &ZnodePath) -> Result<bool, Error
         match session.delete(path, None).await {
             Ok(()) => return Ok(true),
             Err(Error::NoNode { .. }) => return Ok(may_be_done),
-            // A repeated delete cannot hit a successor, because the name has a UUID.
+            // A repeated delete cannot delete a newer entry, because the name has a UUID.
             Err(Error::ConnectionLoss) => may_be_done = true,
             Err(error) => return Err(error),
         }

@@ -19,8 +19,8 @@ use crate::queue_lock::QueueLock;
 
 pub use guards::{ReadGuard, Upgrade, WriteGuard};
 
-/// A read-write lock among all programs that name the same path of the same store. Any number of readers or one writer
-/// can hold the lock.
+/// A read-write lock shared by all programs that use the same path in the same store. Any number of readers or one
+/// writer can hold the lock.
 ///
 /// The lock is fair: a reader waits for all earlier writers, and a writer waits for all earlier contenders. When a
 /// writer leaves, the readers up to the next writer hold the lock together. Each contender watches only the nearest
@@ -78,9 +78,9 @@ impl RwLock {
 
     /// Acquires the lock as a reader. Waits until all earlier writers have left.
     ///
-    /// Fair: no later writer holds the lock before this reader. A task that already reads must not call `read` again: a
-    /// writer may have queued in between, which waits for the first read, and the second read waits for that writer. We
-    /// log such a wait as a warning.
+    /// Fair: no later writer holds the lock before this reader. A task that already reads must not call `read` again,
+    /// because a writer may have queued in between. This writer waits for the first read, and the second read waits for
+    /// this writer. We log such a wait as a warning.
     ///
     /// Cancel safe: a dropped wait leaves the queue and loses its place.
     ///
@@ -190,8 +190,8 @@ impl RwLock {
 
     /// Acquires the lock as a reader if no writer holds it or waits for it now, otherwise returns `None`.
     ///
-    /// A failed try costs one read and no write. It can be stale, see [`synced`](LockOptions::synced). A try never
-    /// overtakes a waiting writer.
+    /// A failed try costs one read and no write. Its answer can be stale, see [`synced`](LockOptions::synced). A try
+    /// never overtakes a waiting writer.
     ///
     /// Cancel safe, like [`read`](Self::read).
     ///

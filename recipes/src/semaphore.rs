@@ -32,7 +32,7 @@ use crate::options::LockOptions;
 use crate::path::{IntoLockPath, LockPath};
 use crate::synced::read_synced;
 
-/// A number of permits, shared by all programs that name the same path of the same store.
+/// A number of permits shared by all programs that use the same path in the same store.
 ///
 /// It is fair. Requests are granted in the order of the queue, and each request gets all its permits at the same
 /// moment. So small requests cannot starve a large one ahead of them.
@@ -43,7 +43,7 @@ use crate::synced::read_synced;
 /// With more than one permit, a [`Permit`]'s token does not exclude other holders. Clones are the same semaphore.
 ///
 /// The znode `locks` below the path contains the waiters and `leases` the held permits, one znode each, as in Curator's
-/// `InterProcessSemaphoreV2`. The data of `permits` is the number, as JSON.
+/// `InterProcessSemaphoreV2`. The data of the znode `permits` is the number of permits, as JSON.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -272,8 +272,8 @@ impl Semaphore {
 
     /// Acquires a permit if one is free now and the queue is empty, otherwise returns `None`.
     ///
-    /// A failed try costs one read and no write, except the first use of a handle, which also reads or stores the number
-    /// of permits. It can be stale, see [`synced`](LockOptions::synced). On ZooKeeper even a request that does not wait is
+    /// A failed try costs one read and no write. The first use of a handle also reads or stores the number of permits.
+    /// The answer can be stale, see [`synced`](LockOptions::synced). On ZooKeeper even a request that does not wait is
     /// briefly in the queue, so a concurrent try may return `None` although permits are free. A try never overtakes a
     /// waiter.
     ///

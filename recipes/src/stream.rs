@@ -1,7 +1,7 @@
 //! Named stream types, and a channel that a slow reader cannot block.
 //!
-//! The channel is bounded, and its sender never waits. A full channel drops and counts new items. The reader gets the
-//! count after all earlier items (invariant 10).
+//! The channel is bounded, and its sender never waits. When the channel is full, it drops new items and counts them
+//! (invariant 10). The reader gets this count after all earlier items.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -138,8 +138,8 @@ impl Visitor<'_> for TokenVisitor {
 /// A resource's memory of the newest tokens it has seen, which refuses writes of former holders.
 ///
 /// Store the gate with the resource's own data. Read the gate, check the token, and write the gate back in the same
-/// atomic step as the data (a transaction, or a file replaced under a lock). A holder [`admit`](Self::admit)s its token
-/// before it reads, and again when it writes.
+/// atomic step as the data (a transaction, or a file replaced under a lock). Call [`admit`](Self::admit) with the
+/// holder's token before the holder reads, and again when it writes.
 ///
 /// ```
 /// use lockkeeper::{FencingGate, FencingToken};
@@ -202,7 +202,7 @@ impl FencingGate {
         self.newest.max(self.newest_shared)
     }
 
-    /// Forgets all tokens, for a move to another store. No client may hold a lock during this.
+    /// Forgets all tokens, for a move to another store. No client may hold the lock during the move.
     pub fn reset(&mut self) {
         *self = Self::default();
     }

@@ -234,8 +234,8 @@ impl WardenBuilder {
     }
 
     /// Like [`remove_overdue`](Self::remove_overdue), but removes holders only while the given entry exists. If several
-    /// wardens run, let them compete for a lock, and pass each warden's own entry there. A warden that has lost this
-    /// lock then only reports.
+    /// wardens run, let them compete for a lock, and pass each warden its own entry in the queue of this lock. A warden
+    /// that has lost this lock then only reports.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

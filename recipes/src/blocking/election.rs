@@ -12,8 +12,7 @@ use crate::error::Result;
 use crate::options::LockOptions;
 use crate::path::IntoLockPath;
 
-/// An election among all programs that name the same path of the same store. See
-/// [`Election`](crate::Election).
+/// An election shared by all programs that use the same path in the same store. See [`Election`](crate::Election).
 ///
 /// ```
 /// # let client = lockkeeper::blocking::connect("memory:example-blocking-election")?;
@@ -43,11 +42,11 @@ impl Election {
         self.0.path()
     }
 
-    /// Leads whenever it can until the work is done, like the async [`Election::run`](crate::Election::run). Calls
-    /// `work` in each term, and returns its output if the leadership is still held when `work` returns. Otherwise drops
-    /// the output and campaigns again.
+    /// Campaigns and leads until the work is done, like the async [`Election::run`](crate::Election::run). Calls `work`
+    /// in each term, and returns the output if the leadership is still held when `work` returns. Otherwise drops the
+    /// output and campaigns again.
     ///
-    /// **A loss does not stop `work`**, because it runs in this thread. It must check
+    /// **A loss does not stop `work`**, because `work` runs in this thread. It must check
     /// [`is_held`](BlockingGuard::is_held) between its steps and return after a loss. A second thread can wait in
     /// [`lost`](BlockingGuard::lost) and interrupt long steps. Until `work` returns, another candidate may lead at the
     /// same time, and only a resource that checks the [`epoch`](BlockingGuard::epoch) rejects the former leader's

@@ -11,7 +11,7 @@ use crate::options::LockOptions;
 use crate::path::IntoLockPath;
 use crate::token::FencingToken;
 
-/// A job that runs once per period among all programs that name the same path of the same store. See
+/// A job that runs once per period, shared by all programs that use the same path in the same store. See
 /// [`OncePer`](crate::OncePer).
 ///
 /// ```

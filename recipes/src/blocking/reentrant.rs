@@ -9,7 +9,7 @@ use super::{Client, ReentrantGuard};
 use crate::options::LockOptions;
 use crate::path::IntoLockPath;
 
-/// A mutex that its owner may enter again while it holds it. See [`ReentrantMutex`](crate::ReentrantMutex).
+/// A mutex that its owner may enter again while holding it. See [`ReentrantMutex`](crate::ReentrantMutex).
 ///
 /// The owner is not a thread. Clones of an [`Owner`] are the same owner, on any thread.
 ///

@@ -10,7 +10,7 @@ use crate::observe::QueueEntry;
 use crate::options::LockOptions;
 use crate::path::IntoLockPath;
 
-/// A number of permits among all programs that name the same path of the same store. See
+/// A number of permits shared by all programs that use the same path in the same store. See
 /// [`Semaphore`](crate::Semaphore).
 ///
 /// ```

@@ -95,7 +95,7 @@ impl Election {
 #[derive(Default)]
 pub(super) struct Candidates {
     names: Vec<String>,
-    /// Number of candidates in a row that were found missing.
+    /// Number of consecutive candidates that no longer existed.
     gone: usize,
 }
 
@@ -106,7 +106,8 @@ pub(super) enum Head {
     Unknown,
 }
 
-/// After so many missing candidates in a row, one new list costs less than a read for each further missing candidate.
+/// After this many missing candidates in a row, we list the candidates again, because one list costs less than many
+/// reads.
 const MAX_GONE: usize = 8;
 
 impl Candidates {

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::guard::Guard;
 use crate::token::FencingToken;
 
-/// The guard of an election, from the grant until it is resigned, dropped or lost.
+/// The guard of an election. The leadership ends when you resign or drop it, or when it is lost.
 ///
 /// It has all methods of a [`Guard`], such as [`is_held`](Guard::is_held) and [`protect`](Guard::protect). Unlike other
 /// guards, it watches its znode from the start, so that the [`state`](super::Election::state) of the election always

@@ -139,8 +139,8 @@ impl<'a> LeaderWatch<'a> {
         let session = self.election.client().session().await?;
         let path = self.election.path();
         loop {
-            // Read the connection number before the leader. If the client reconnects after that, the watch may be lost,
-            // so the wait must end.
+            // Read the connection number before we read the leader. If the client reconnects after that, the watch may
+            // be lost, so the wait must end.
             let connection = session.status().connection();
             let (leader, watcher) = match self.candidates.head(&session, path, true).await? {
                 Head::Leader(leader, Some(watcher)) => (Some(*leader), watcher),
@@ -165,7 +165,8 @@ impl<'a> LeaderWatch<'a> {
             Err(Error::ConnectionLoss) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        // A candidate may have joined before the watch was armed. The list that was read with the watch shows it.
+        // A candidate may have joined before the watch was armed. The list that was read with the watch shows this
+        // candidate.
         self.candidates.set_names(session, path, names).await?;
         let is_vacant = self.candidates.is_vacant(session, path).await?;
         Ok(is_vacant.then_some(watcher))

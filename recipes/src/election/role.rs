@@ -125,9 +125,9 @@ pub(super) struct LeaderSlot {
 }
 
 impl LeaderSlot {
-    /// Returns a function that wakes waiting [`ElectionState`]s when the leadership is lost. It does not keep the
-    /// channel open, because the guard that calls it may outlive the leadership
-    /// ([`into_guard`](super::Leadership::into_guard)).
+    /// Returns a function that wakes waiting [`ElectionState`]s when the leadership is lost. The function does not keep
+    /// the channel open, because the guard that owns it may outlive the leadership
+    /// ([`into_guard`](super::Leadership::into_guard)), and [`ElectionState::changed`] must then return `None`.
     pub(super) fn on_loss(&self) -> OnLoss {
         let states = self.role_state.0.notifier();
         Box::new(move || states.notify())
@@ -144,12 +144,14 @@ impl Drop for LeaderSlot {
             .role_state
             .0
             .modify(|participation| participation.leaderships.remove(&self.id));
-        // Drop the removed leadership outside the channel's lock, because this may drop a session's status.
+        // Drop the removed leadership outside the channel's lock. The drop may also drop a session's status, which
+        // wakes waiting tasks.
         drop(removed);
     }
 }
 
-/// The role of one election object and its clones, to read at any time or to wait for, as with a watch channel.
+/// The role of one election object and its clones. You can read it at any time or wait for a change, as with a watch
+/// channel.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

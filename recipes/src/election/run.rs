@@ -15,7 +15,7 @@ use crate::error::{LockError, Result};
 use crate::options::LockOptions;
 
 impl Election {
-    /// Leads whenever it can until the work is done. `run` campaigns, and runs the future returned by `work` under
+    /// Campaigns and leads until the work is done. In each term, `run` runs the future returned by `work` under
     /// [`protect`](crate::Guard::protect). If the leadership is lost, `run` campaigns again, in a new session if
     /// necessary. When a future completes, `run` resigns, waits for the confirmation, and returns the future's output.
     ///
@@ -30,8 +30,8 @@ impl Election {
     /// # Cancel safety and shutdown
     ///
     /// If `run` is dropped, it leaves the queue, or resigns like a dropped guard. If you need a confirmed resignation
-    /// at shutdown, let the work complete. A candidate runs no work that could complete, so also await the shutdown
-    /// signal next to `run`, and then call [`Client::close`](crate::Client::close):
+    /// at shutdown, let the work complete. While `run` waits to lead, there is no work that could complete. So also
+    /// await the shutdown signal next to `run`, and then call [`Client::close`](crate::Client::close):
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -238,7 +238,8 @@ impl Backoff {
     }
 
     /// Returns the pause before the next attempt. The pause doubles with each failure up to the maximum, and is then
-    /// shortened by up to a half. The current time decides by how much, so that a simulated run can be replayed.
+    /// shortened by up to a half. The current time and not a random number decides by how much, so that a simulated run
+    /// can be replayed.
     fn pause(failures: u32, now: BootInstant) -> Duration {
         let grown = Self::INITIAL_PAUSE.saturating_mul(2_u32.saturating_pow(failures));
         let full = grown.min(Self::MAX_PAUSE);

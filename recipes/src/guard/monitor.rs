@@ -243,8 +243,8 @@ fn watch(watched: Arc<Watched>, subject: MonitoredGrant, start: Start, on_loss: 
         let Either::Right(reason) = select(watched.until_ended(), loss).await else {
             return;
         };
-        // Check again whether the monitor has ended. While the select was between its two futures, a release may have
-        // ended the monitor and sent its delete. `loss` then took this delete for a removal by another client.
+        // Check again whether the monitor has ended. After `select` polled the first future, a release may have ended
+        // the monitor and sent its delete. `loss` then mistook this delete for a removal by another client.
         if watched.is_ended.load(Ordering::Acquire) {
             return;
         }

@@ -27,7 +27,7 @@ impl Guard {
             own,
         } = parts;
         // The guard of a leadership starts its own monitor (see `monitored`). A session without a timeout belongs to an
-        // embedded store. `is_held` reads that store directly, so such a guard needs a monitor only for its events.
+        // embedded store. There `is_held` reads the store directly, so a guard needs a monitor only for its events.
         let has_sink = reporter.sink().is_some();
         let watched = kind != Kind::Candidate && (session.timeout().is_some() || has_sink);
         let guard = Self(Box::new(GuardState {

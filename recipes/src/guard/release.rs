@@ -21,7 +21,8 @@ impl Guard {
     pub(crate) fn release_in_place(
         &self,
     ) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
-        // Note the release before sending the delete, because another client may hold the lock from then on.
+        // Note the release before sending the delete, because another client may hold the lock as soon as the delete is
+        // sent.
         let known = self.reason();
         self.note(LostReason::Released);
         let first = !self.0.released.swap(true, Ordering::AcqRel);

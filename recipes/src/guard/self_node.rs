@@ -1,7 +1,7 @@
 //! Writes of a holder to its own znode.
 //!
-//! Other clients write their revocation requests into the same znode. Each write of the holder is therefore conditional
-//! on the version that it read last, so that it never overwrites an unread request.
+//! Other clients write their revocation requests into the same znode. So the holder makes each write conditional on the
+//! version that it read last, and never overwrites an unread request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -25,7 +25,7 @@ pub(super) struct SelfNode {
 }
 
 impl SelfNode {
-    /// Revocation requests that were already delivered are not delivered again.
+    /// Resets the version for a new znode. Keeps the inbox, so that no revocation request is delivered twice.
     pub(super) fn renewed(self) -> Self {
         Self {
             hearing: self.hearing,
@@ -91,7 +91,8 @@ impl Guard {
                     own.version.store(stat.version, Ordering::Relaxed);
                     break;
                 }
-                // Another client has written, or an earlier call was dropped before its reply arrived.
+                // Our version is old, because another client has written, or an earlier call was dropped before its
+                // reply arrived.
                 Err(Error::BadVersion { .. }) => None,
                 Err(error) if error.is_ambiguous() => Some(error),
                 Err(error) => return Err(self.end_of(error)),

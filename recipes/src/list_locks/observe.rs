@@ -85,7 +85,7 @@ where
     Ok(LockChanges(changes))
 }
 
-/// The fields of a lock that show a change, without the data, which can be large.
+/// The fields by which we notice that a lock has changed. The data is left out, because it can be large.
 #[derive(PartialEq)]
 struct Seen {
     kind: LockKind,

@@ -105,7 +105,7 @@ fn is_below(prefix: &LockPrefix, path: &ZnodePath) -> bool {
 pub(crate) struct Walk<'a> {
     session: &'a Session,
     prefix: &'a LockPrefix,
-    /// Stack of reads to send. A stack completes a lock before we list others.
+    /// Reads to send. It is a stack, so that we complete one lock before we list others.
     todo: Vec<Read>,
     under_way: VecDeque<(Vec<Read>, Call<Vec<ReadReply>>)>,
     batch: usize,

@@ -177,7 +177,7 @@ async fn list(
             return Ok((stat.czxid, answers.map(listed).collect::<Result<_>>()?));
         }
         // Either the server lags behind the multi, or the znode was removed. A check is a committed write, so its
-        // result shows which, and the next read sees at least this write.
+        // result shows which of the two happened, and the next read sees at least this write.
         match retry(|| session.check(node, None)).await {
             Ok(()) => {}
             Err(Error::MultiFailed { .. }) => {

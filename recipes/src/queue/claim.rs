@@ -332,8 +332,8 @@ async fn find(
 const NO_VERSION: i32 = i32::MAX;
 
 /// Lists a queue after a committed write on the same connection. The write is a delete of `missing`, which never
-/// exists, because the servers order a refused delete like any other write. A sync is not enough, because it is not a
-/// transaction.
+/// exists. It is refused, but the servers order a refused delete like any other write. A sync is not enough, because it
+/// is not a transaction.
 async fn list_behind_a_write(
     session: &Session,
     queue: &ZnodePath,
@@ -351,7 +351,7 @@ async fn list_behind_a_write(
     }
 }
 
-/// Returns the czxid of a znode if this session owns it. Another client can copy the name.
+/// Returns the czxid of a znode if this session owns it. The name is no proof, because another client can copy it.
 pub(crate) async fn created_at(session: &Session, node: &ZnodePath) -> Result<Option<Zxid>, Error> {
     let stat = retry(|| session.exists(node)).await?;
     Ok(stat

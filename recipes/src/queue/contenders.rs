@@ -64,8 +64,8 @@ pub(crate) async fn looks_taken(queue: Queue<'_>, synced: bool) -> Result<bool> 
     }
 }
 
-/// Returns true if one of these names is a contender. A name with a unique id counts without a read of its znode, so
-/// that trying a held lock costs one request.
+/// Returns true if one of these names is a contender. A name with a unique id counts as a contender without a read of
+/// its znode, so that trying a held lock costs one request.
 pub(crate) async fn any_contends(
     session: &Session,
     queue: &ZnodePath,
@@ -97,7 +97,7 @@ pub(crate) async fn check_kind(
     stranger.map_or(Ok(()), |stranger| check_name(queue, expected, stranger))
 }
 
-/// The caller must know that the child is ephemeral or part of a semaphore.
+/// Refuses a child of another recipe. The caller must know that the child is ephemeral or part of a semaphore.
 pub(crate) fn check_name(queue: &ZnodePath, expected: Kind, child: &str) -> Result<()> {
     match expected.foreign_recipe(child) {
         None => Ok(()),

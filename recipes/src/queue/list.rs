@@ -13,7 +13,8 @@ use crate::metadata::LockMetadata;
 use crate::names::{contender_number, converted, is_writer};
 use crate::retry::retry;
 
-/// Number of entries read in the first request. It grows as long as all entries that were read have left.
+/// Number of entries read in the first request. Later requests read more, as long as all entries that were read have
+/// left.
 const FIRST_READS: usize = 8;
 const MAX_READS: usize = 128;
 
@@ -62,8 +63,8 @@ impl ListedQueue {
         self.find(queue, entry, Own::Unknown).await
     }
 
-    /// Watches the nearest blocking entry. If no entry blocks, confirms that our entry exists (invariant 8), unless our
-    /// entry was read after the entries ahead.
+    /// Watches the nearest blocking entry. If no entry blocks, confirms that our entry exists (invariant 8). This is
+    /// not necessary with `Own::Seen`, because our entry was then read after the entries ahead.
     async fn find(
         &mut self,
         queue: Queue<'_>,
@@ -180,12 +181,12 @@ fn is_own(session: &Session, read: Option<&ReadReply>) -> bool {
     matches!(read, Some(ReadReply::Data { stat, .. }) if stat.ephemeral_owner == session.id())
 }
 
-/// Returns `None` if the entry is persistent.
+/// Watches the znode `by`. Returns `None` if the znode is persistent and so does not block.
 async fn watch(session: &Session, by: ZnodePath, count: usize) -> Result<Option<Blocker>, Error> {
     let (stat, watcher, is_traceable) = if is_writer(by.name()) {
-        // If our client converts an entry between reader and writer, the new name can be derived from the old one.
-        // Since version 5.5 (CURATOR-621), Curator converts a writer into a reader in a new znode that has the same
-        // number but an arbitrary name. Only a new list shows this name.
+        // If a client of this library converts an entry between reader and writer, the new name can be derived from the
+        // old one. Since version 5.5 (CURATOR-621), Curator converts a writer into a reader in a new znode that has the
+        // same number but an arbitrary name. Only a new list shows this name.
         match session.watch_data(&by).await {
             Ok((data, stat, watcher)) => {
                 let is_ours = LockMetadata::parse(&data).is_some();

@@ -19,7 +19,7 @@ use crate::names::{EntryId, Kind};
 use crate::select::{Either, select};
 use crate::token::FencingToken;
 
-/// Small, because each waiter has one. Dropping the entry leaves the queue.
+/// Kept small, because there is one for each waiter. Dropping the entry leaves the queue.
 pub(crate) struct LocalEntry(Option<Parts>);
 
 struct Parts {
@@ -216,7 +216,7 @@ impl LocalEntry {
         {
             progress.note(held.queue.path(), ahead);
         }
-        // Do not report a release, because we may have been granted the lock without noticing.
+        // Do not report a release. Even if we were granted the lock, we did not notice it and did no work under it.
         if !self.session().leave(self.key(), DeleteReason::Unknown) {
             remove(self.session(), self.path());
         }

@@ -94,7 +94,8 @@ impl Predecessors {
             let Some((sequence, name)) = self.blocking.pop() else {
                 break;
             };
-            // We can follow the conversion of a writer only if we watched it, because only then do we know its data.
+            // A writer of Curator may now be a reader under any name. Only the data shows a writer's library, and we
+            // have read the data only of the writer that we watched.
             if now.is_none() && is_writer(&name) && self.watched != Some(sequence) {
                 return Nearest::Unknown;
             }
@@ -167,7 +168,8 @@ pub(crate) struct ReleaseMarker {
     released: Option<i64>,
 }
 
-/// The fields that markers of all versions have in common. Data that can be parsed like this may be replaced.
+/// The fields that markers of all versions have in common. We may replace a marker of the same recipe if it has these
+/// fields.
 #[derive(Deserialize)]
 struct AnyVersion {
     #[serde(rename = "v")]

@@ -19,7 +19,7 @@ use crate::select::{Either, select};
 /// Maximum delay of the warning. If the session timeout is shorter, we warn after the session timeout.
 const MAX_DELAY: Duration = Duration::from_secs(10);
 
-/// There can be any number of readers.
+/// Maximum number of entries to read, because any number of readers can hold the lock.
 const MAX_HEAD: usize = 64;
 
 pub(super) async fn warn_if_slow<T>(

@@ -1,8 +1,8 @@
 //! [`attended`]: warns about a wait that was granted the lock but is not polled.
 //!
 //! A task may keep a wait without polling it, for example in a `select!` over `&mut lock()`. When such a wait is
-//! granted the lock, it blocks every contender behind it. But the store still wakes it, so its waker can count the time
-//! until the next poll.
+//! granted the lock, it blocks every contender behind it. The store still wakes the wait, so the wait's waker can count
+//! the time until the next poll.
 
 use std::mem::{replace, take};
 use std::pin::Pin;
@@ -38,9 +38,9 @@ pub(crate) struct Contender {
 pub(crate) trait Permits: Send + Sync {
     fn path(&self) -> &ZnodePath;
 
-    /// Returns the znode that shows that the contender was granted its permits, if there is one. This is the
-    /// contender's first lease or, without a lease, `first` (the contender's entry at the head of the queue) if enough
-    /// permits are free.
+    /// Returns the contender's znode if the contender was granted its permits, otherwise `None`. The znode is the
+    /// contender's first lease. Without a lease, it is `first` (the contender's entry at the head of the queue) if
+    /// enough permits are free.
     fn granted<'a>(
         &'a self,
         session: &'a Session,

@@ -146,7 +146,7 @@ impl<'a> Waiter<'a> {
 
     /// Returns `None` if the options only want a free lock and the lock is not free.
     ///
-    /// `self` is a reference, because a future stores an argument that is passed by value twice.
+    /// Takes `self` by reference, because a future stores each by-value argument twice.
     pub(crate) async fn acquire(&mut self) -> Result<Option<Grant>> {
         Ok(self.wait().await?.then(|| self.grant()))
     }
@@ -544,7 +544,8 @@ impl<'a> Waiter<'a> {
 }
 
 enum Entry<'a> {
-    /// An entry with a path, created by requests, with its first predecessor if that was read before the wait.
+    /// An entry with a path, created by a request. Has its first predecessor if the predecessor was read before the
+    /// wait.
     Claimed(Claim<'a, Enqueued>, Option<Predecessor>),
     Local(LocalEntry),
 }

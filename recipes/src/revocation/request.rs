@@ -14,8 +14,8 @@ pub struct RevocationRequest {
     /// Name of the revoker, if it has one. Curator's `Revoker` has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Time of the request, in milliseconds since the Unix epoch, by the revoker's clock. For a request by Curator, by
-    /// the server's clock.
+    /// Time of the request, in milliseconds since the Unix epoch, by the revoker's clock. For a request by Curator, the
+    /// time is by the server's clock.
     #[serde(default)]
     pub at_ms: i64,
     /// Number of requests to this entry so far, which makes equal requests distinguishable. The number wraps around.

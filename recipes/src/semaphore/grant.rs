@@ -47,8 +47,8 @@ pub(super) struct PermitWaiter<'a> {
 
 /// Condition for enough free permits, which the grant's transaction checks.
 enum Basis {
-    /// Version of the znode `permits` in a read that showed enough free permits. Since then, only more can have become
-    /// free.
+    /// Version of the znode `permits` in a read that showed enough free permits. While this version is unchanged, the
+    /// number of free permits can only have grown since the read.
     Read { version: i32 },
     /// The transaction itself counts the held permits.
     Number(Total),
@@ -145,7 +145,7 @@ impl<'a> PermitWaiter<'a> {
 
     async fn take(&mut self, mut early: Option<Supply>) -> Result<Option<Zxid>> {
         // After a wait, the entry ahead has usually taken the free permits, so a grant without a read would fail. But
-        // if the store waited for the permits too, enough are free now.
+        // if the store waited for the permits as well as for that entry, enough permits are free now.
         let mut is_worth_a_try = !self.waiter.has_waited() || self.waiter.has_conditions();
         loop {
             if is_worth_a_try && let Some(made) = self.try_number().await? {
@@ -156,8 +156,9 @@ impl<'a> PermitWaiter<'a> {
                 Some(supply) => supply,
                 None => self.read().await?,
             };
-            // A stale read cannot show too many free permits. The last entry ahead left in the same transaction that
-            // created its leases, and this session has seen it leave.
+            // Even a stale read cannot show too many free permits. An entry that gets permits leaves the queue in the
+            // transaction that creates its leases. This session has seen the last entry ahead leave, so it reads the
+            // leases of all earlier entries.
             if self.wanted <= supply.free() {
                 if let Some(made) = self.try_read(&supply).await? {
                     self.prove(made).await?;
@@ -177,8 +178,8 @@ impl<'a> PermitWaiter<'a> {
         }
     }
 
-    /// Makes the store also wait for the permits, if it supports that and no caller wants a report of each entry that
-    /// leaves.
+    /// Makes the store also wait for the permits, if it supports that. Does nothing if a caller wants a report of each
+    /// entry that leaves, because the store would then not report all of them.
     fn wait_for_permits_too(&mut self) {
         let total = self.znodes.last_seen();
         if self.znodes.may_have_conditions()
@@ -195,7 +196,7 @@ impl<'a> PermitWaiter<'a> {
     }
 
     /// Reads the supply, and confirms that our entry exists (invariant 8). If our entry was removed, the next entry is
-    /// at the head too, and both must not take permits.
+    /// now the head of the queue, and only the head may take permits.
     async fn read(&mut self) -> Result<Supply> {
         let entry = self.waiter.path();
         let (supply, mine) = self.znodes.read_with(self.session(), Some(entry)).await?;
@@ -257,8 +258,8 @@ impl<'a> PermitWaiter<'a> {
     /// Takes the permits in one transaction, which fails unless `basis` holds and our entry is in the queue. If we have
     /// no entry, the queue must be empty. Returns `None` if a retry may succeed.
     async fn try_take(&mut self, basis: Basis) -> Result<Option<Zxid>> {
-        // Renew the lease before the grant is sent. If the session lapses in the meantime, `prove` confirms the
-        // permits.
+        // Renew the session's lease before the grant is sent. If it is too old when the reply arrives, `prove` renews
+        // it again and confirms the permits.
         self.waiter.renew_lease().await?;
         let (session, (conditions, ops)) = (self.session(), self.ops(basis));
         match self.leases.request(|| session.multi(ops)).await {
@@ -388,7 +389,7 @@ impl<'a> PermitWaiter<'a> {
             (true, false) | (false, true) => {}
         }
         // The grant or another client deleted the entry. All leases are created together, so the first lease shows
-        // which.
+        // which of the two did it.
         let created = created_at(session, &first).await?;
         match created {
             Some(_) => self.leases.resolve(true),

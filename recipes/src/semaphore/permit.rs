@@ -35,7 +35,8 @@ impl Permit {
         Self { leases }
     }
 
-    /// Returns the number of permits held, at least one. They may be lost (see [`is_held`](GuardSet::is_held)).
+    /// Returns the number of permits in this guard, at least one. The permits may be lost (see
+    /// [`is_held`](GuardSet::is_held)).
     pub fn count(&self) -> u32 {
         u32::try_from(self.leases.guards().len()).unwrap_or(u32::MAX)
     }

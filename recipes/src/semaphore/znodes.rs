@@ -100,8 +100,9 @@ impl Znodes {
     }
 
     fn note_total(&self, number: u32, data: &[u8]) {
-        // Copy the data, because the slice may keep a whole receive buffer alive. If the data is too long, build it
-        // from the number. If the stored data differs from it, the condition fails, and we read the number.
+        // Copy the data, because the slice may keep a whole receive buffer alive. If the data is too long, build short
+        // data from the number. A condition on the short data fails if the stored data is different, and we then read
+        // the number.
         let data = match data.len() <= MAX_NUMBER_BYTES {
             true => Bytes::copy_from_slice(data),
             false => PermitsData::to_bytes(number),
@@ -221,8 +222,8 @@ impl Znodes {
         }
     }
 
-    /// Returns the reads for the supply. The parent's Stat counts the leases, so the answer does not grow with the
-    /// queue.
+    /// Returns the reads for the supply. The Stat of the znode `leases` has the number of leases, so no read lists
+    /// them.
     pub(super) fn reads(&self) -> Vec<ReadOp> {
         [self.permits.path(), self.leases.path()]
             .map(|path| ReadOp::GetData(path.clone()))

@@ -137,8 +137,8 @@ impl HoldTime {
         Self { entry, ..self }
     }
 
-    /// Returns true if only revocation requests were written since `self` was read. Other clients write them, so they
-    /// are no sign of life.
+    /// Returns true if only revocation requests were written since `self` was read. They are no sign of life, because
+    /// other clients write them.
     fn is_silent_until(&self, now: &QueueEntry) -> bool {
         if now.version == self.entry.version {
             return true;

@@ -98,13 +98,13 @@ impl Watch for LockWatcher {
 
     async fn watch_in(&mut self, session: &Session) -> Error {
         loop {
-            // Read the connection number before the holders. If the client reconnects after that, the watches may be
-            // lost, so the wait must end.
+            // Read the connection number before we read the holders. If the client reconnects after that, the watches
+            // may be lost, so the wait must end.
             let connection = session.status().connection();
             let look = match look(session, &self.path).await {
                 Ok(Some(look)) => look,
-                // Not a busy loop, because the next read waits for a connection, or no longer finds the entry that
-                // left.
+                // Read again. This is not a busy loop, because the next read waits for a connection, or no longer finds
+                // the entry that left.
                 Ok(None) | Err(Error::ConnectionLoss) => continue,
                 Err(error) => return error,
             };

@@ -28,7 +28,7 @@ pub(super) struct PrefixWatcher {
     pub(super) times: Arc<Mutex<PrefixTimes>>,
     pub(super) reporter: LossySender<WardenReport>,
     pub(super) removal: Option<Removal>,
-    /// Holders by lock whose delete was not answered.
+    /// Holders whose delete was not answered, for each lock.
     pub(super) unanswered: BTreeMap<ZnodePath, Vec<QueueEntry>>,
     pub(super) unreadable: BTreeSet<ZnodePath>,
 }
@@ -180,7 +180,7 @@ impl PrefixWatcher {
     ) -> Result<(), Error> {
         let prefix = self.prefix.clone();
         let mut walk = Walk::new(session, &prefix);
-        // Known locks that the walk has not found. At its end, these locks have no holder.
+        // Known locks that the walk has not found yet. Locks that are left here after the walk have no holder.
         let mut unseen: BTreeSet<ZnodePath>;
         match changes.take() {
             None => {
