@@ -60,7 +60,7 @@ pub trait Backend: Send + Sync + fmt::Debug + 'static {
     }
 
     /// Returns the number of bytes that a chroot adds to each path on the wire. They count towards the size of a
-    /// request. A wrapper must return the number of the backend that it wraps.
+    /// request. A wrapper must return the same number as the backend that it wraps.
     fn prefix_bytes(&self) -> usize {
         0
     }

@@ -114,8 +114,8 @@ impl LocalStore {
         })
     }
 
-    /// Returns the running server, or starts one and waits until it listens. Dropping this future does not stop the
-    /// start.
+    /// Returns the running server, or starts one and waits until it listens. Dropping this future does not stop
+    /// a server that is starting.
     async fn started(&self) -> Result<Peer, String> {
         if let Some(peer) = self.peer()? {
             return Ok(peer);

@@ -19,7 +19,7 @@ use crate::reporter::{is_always_reported, is_traced};
 /// |---|---|---|
 /// | [`timeout`](Self::timeout) | fails if not granted in time | fails if not answered in time |
 /// | [`queue_limit`](Self::queue_limit) | fails if too many are ahead | no effect |
-/// | [`synced`](Self::synced) | no effect | "held" is not staler than the call |
+/// | [`synced`](Self::synced) | no effect | the result "held" reflects a state after the start of the call |
 /// | [`events`](Self::events) and all metadata | yes | yes |
 ///
 /// ```

@@ -31,7 +31,7 @@ impl LockPath {
     /// Validates a path.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`], unless it is an absolute znode path other than the root.
+    /// [`Error::InvalidPath`] if the name is not an absolute znode path or is the root.
     pub fn new(path: impl AsRef<str>) -> Result<Self, Error> {
         Self::try_from(ZnodePath::new(path)?)
     }

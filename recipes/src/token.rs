@@ -39,7 +39,8 @@ impl FencingToken {
 
     /// Converts back a number that [`as_i64`](Self::as_i64) returned.
     ///
-    /// [`InvalidToken::NotPositive`] if the number is not positive, such as a resource's 0 or -1 for "no token yet".
+    /// # Errors
+    /// [`InvalidToken::NotPositive`] if the number is not positive. A resource may store 0 or -1 for "no token yet".
     pub fn from_i64(number: i64) -> Result<Self, InvalidToken> {
         match number {
             1.. => Ok(Self(number)),

@@ -369,7 +369,7 @@ impl Ensemble {
     fn touch(&mut self, sent: BootInstant, answered: BootInstant, grain: Duration) {
         let has_room = self.touches.len() < MAX_TOUCHES;
         match self.touches.back_mut() {
-            // The reply to a later write was processed first. The later write also represents this write.
+            // The reply to a later write was processed first. That write proves more, so ignore this one.
             Some(last) if sent < last.sent => {}
             Some(last) if answered < last.since.after(grain) => {
                 (last.sent, last.answered) = (sent, answered);

@@ -197,7 +197,7 @@ fn bytes_of(path: &ZnodePath, is_local: bool) -> u32 {
 #[derive(Debug)]
 pub(super) struct Watches {
     slab: Slab<Watch>,
-    /// Watches of sessions of other processes, at most one for each session, kind, and path or waiter.
+    /// Watches of other processes' sessions. A session has at most one watch of a kind on a path or for a waiter.
     index: Table<u32>,
     absent: Table<(ZnodePath, List)>,
     pub(super) bytes: usize,
@@ -630,8 +630,9 @@ impl Watches {
             }
             let (slot, is_last) = (watch.slot, watch.kind.is_one_shot());
             let is_hidden = !self.tell(tree, sessions, index, what, effects);
-            // A remote client can check whether its watch is still armed (`checkWatches`). Keep the watch in its list,
-            // so that the check does not reveal the hidden event.
+            // We hide the event from a client that may not read the znode. A remote client can check whether its watch
+            // is still armed (`checkWatches`), so keep the watch in its list. Otherwise the check would reveal the
+            // event.
             if is_last && is_hidden && !sessions.get(slot).is_local {
                 self.slab[index as usize].is_muted = true;
             } else if is_last {

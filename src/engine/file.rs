@@ -167,7 +167,7 @@ pub(super) fn open_disk(
 
 #[cfg(feature = "simulation")]
 impl Store {
-    /// Opens the store on a disk without the threads of its log. The caller writes the log.
+    /// Opens the store on a disk, and starts no threads for its log. The caller writes the log.
     pub(crate) fn on_disk(
         disk: &Arc<dyn Disk>,
         options: &StoreOptions,

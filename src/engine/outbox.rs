@@ -109,7 +109,7 @@ impl Outbox {
         self.is_asked.load(Ordering::Acquire)
     }
 
-    /// Withdraws the question whether the client has sent signs of life. Returns true if the question was open.
+    /// Cancels a pending [request for signs of life](Self::ask_for_signs). Returns true if one was pending.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn take_question(&self) -> bool {
         self.is_asked.swap(false, Ordering::AcqRel)
@@ -238,8 +238,8 @@ impl Inner {
         self.count(unread);
     }
 
-    /// Returns true if this is a new ending. The messages of a closed session are still sent, so an overflow can end
-    /// the outbox a second time if the client does not read them.
+    /// Returns true if the caller must act on this ending. A closed session's messages are still sent. If its client
+    /// does not read them, they overflow, and the caller must act on this second ending as well.
     fn end(&mut self, ending: Ending, unread: &Unread) -> bool {
         let is_new = match self.end {
             None => true,

@@ -111,11 +111,11 @@ pub(crate) fn wait(first: Zxid, now_ms: i64) -> Duration {
 }
 
 /// Returns the zxid above which a restored, copied or salvaged store assigns its zxids. This is the current [limit], so
-/// a store that is made later starts above one that was made earlier.
+/// of two such stores, the one that is made later starts above the other.
 ///
 /// `reserved` is the last reserved epoch in the content, and `made` is the clock's epoch when the content was saved. If
-/// `reserved` was beyond the limit even at that time, the original was opened under a clock that was ahead. The result
-/// is then `reserved - made` epochs ahead of the clock, plus [`LEAD`] epochs that the original may have reserved since.
+/// `reserved` was beyond the limit even at that time, the clock of the original store was ahead. The new store then
+/// starts `reserved - made` epochs ahead of the clock, plus [`LEAD`] epochs that the original may have reserved since.
 pub(crate) fn beyond(reserved: u32, made: u32, now_ms: i64) -> Zxid {
     let ahead = reserved.saturating_sub(made);
     let latest_ms = now_ms.max(i64::from(made) << MS_BITS);

@@ -34,8 +34,8 @@ impl Lock {
             if try_lock(&file).map_err(failed)? && is_at(&file, &path) {
                 break file;
             }
-            // Do not wait for a live owner, because a second start is usually a mistake. If we can get a shared lock,
-            // only a call of [`holder`] has the file locked for a moment, so we try again.
+            // Do not wait for a live owner, because a second start is usually a mistake. If we get a shared lock, no
+            // store owns the file. A call of [`holder`] had it locked for a moment, so we try again.
             let owner = pid_in(&file);
             let is_in_use = !is_unlocked(&file).map_err(failed)? && owner.is_some_and(is_alive);
             if is_in_use || Instant::now() >= deadline {

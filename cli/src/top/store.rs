@@ -13,7 +13,7 @@ use crate::revoke;
 
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The delay is at least this many times as long as the last reading.
+/// Minimum delay before the next reading, as a multiple of the duration of the last one.
 const PAUSE_FACTOR: u32 = 10;
 
 #[derive(Clone)]

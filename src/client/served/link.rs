@@ -91,8 +91,8 @@ pub(super) struct Duties {
     pub(super) next: Option<BootInstant>,
 }
 
-/// The supervisor reads a connection itself if no reader has read it for the session timeout divided by this number, so
-/// that the session survives a busy executor.
+/// If a busy executor has read no bytes for this fraction of the session timeout, the supervisor reads the connection,
+/// so that the session survives.
 const UNREAD: u32 = 6;
 
 /// With at least this many unanswered requests, a call leaves its request to the reader. The reader writes many

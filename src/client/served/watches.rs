@@ -90,7 +90,7 @@ pub(super) enum Idle {
 #[derive(Debug, Default)]
 struct PathWatches {
     watchers: Vec<(WatchKey, Interest)>,
-    /// Watches that pending requests arm. A removal that is sent now would remove these watches too.
+    /// Watches of requests that are not answered yet. If we sent a removal now, the server would remove these too.
     arming: Vec<ServerWatch>,
     /// Removals that are deferred until the requests that arm these watches are answered.
     put_off: Vec<ServerWatch>,

@@ -47,7 +47,7 @@ impl Response {
         Self(Inner::Shared(reply, None))
     }
 
-    /// Judges the reply when the caller takes it, because the reply may prove that the session is alive.
+    /// Renews the session's lease when the caller takes the reply, if the reply proves that the session is alive.
     pub(crate) fn proving(self, proof: Proof) -> Self {
         match self.0 {
             Inner::Shared(reply, None) => Self(Inner::Shared(reply, Some(proof))),
