@@ -60,7 +60,8 @@ impl CallDeadline {
                 true => self.one_attempt(&timeout.progress).await,
                 false => self.client.clock().sleep_by_ticks_until(timeout.end).await,
             }
-            // End the progress before `work` is dropped, because the drop of `work` reads `is_over` to count a timeout.
+            // Set `is_over` before `work` is dropped, because the drop of `work` reads it to report a timeout and not a
+            // cancelled wait.
             timeout.progress.end();
         };
         // Boxed to keep the futures of waits without a deadline small.
@@ -88,7 +89,7 @@ impl CallDeadline {
     }
 
     pub(crate) fn error(&self, lock: &ZnodePath, queue: &ZnodePath) -> LockError {
-        // Without a connection, the last count says nothing about the current queue.
+        // Without a connection, the last count may be outdated, so the error contains no count.
         let is_connected = self.client.current_session().state().is_connected();
         let timeout = self.timeout.as_ref();
         LockError::Timeout {

@@ -12,7 +12,7 @@ pub type Result<T, E = LockError> = std::result::Result<T, E>;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// The lock was not granted in time, or the store did not answer a try in time.
+    /// When the timeout passed, the lock was not granted or, for a try, the store had not answered.
     #[error(
         "{path} was not granted within {after}: {}",
         .ahead.map_or("the store did not answer".to_owned(), |ahead| format!("{ahead} ahead")),
@@ -79,7 +79,7 @@ pub enum LockError {
         /// Path of the semaphore.
         path: ZnodePath,
     },
-    /// The znode with a semaphore's number of permits contains something else.
+    /// The znode that should contain a semaphore's number of permits contains other data.
     #[error(
         "{path} holds \"{found}\", which is not a number of permits",
         found = .found.escape_debug()
@@ -158,7 +158,7 @@ pub enum LostReason {
     /// This program closed the session.
     #[error("the session was closed")]
     SessionClosed,
-    /// The client did not hear from the store in time, so another client may hold the lock by now.
+    /// No reply from the store renewed the lease before it lapsed, so another client may hold the lock by now.
     #[error("the store was not heard from for too long")]
     LeaseExpired,
     /// Another client deleted the holder's znode.

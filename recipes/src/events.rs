@@ -20,10 +20,10 @@ pub enum LockEvent {
     Queued {
         /// Number of entries ahead, including the holder.
         position: usize,
-        /// The entry that it waits for.
+        /// The entry that blocks the contender.
         ahead: ZnodePath,
     },
-    /// An entry ahead left, and the contender still has to wait.
+    /// One of the entries ahead has left the queue, but the contender still has to wait.
     Advanced {
         /// Number of entries still ahead.
         position: usize,
@@ -83,8 +83,8 @@ pub enum PreviousHolder {
     Released,
     /// The previous holder left without a release, because its session ended or another client removed it.
     Died,
-    /// We do not know how the previous holder left. On ZooKeeper this is also the result if the previous holder died,
-    /// did not have to wait, or used another library.
+    /// We do not know how the previous holder left. On ZooKeeper, the only holders that record their release are
+    /// exclusive holders of this library that had to wait. After all others the result is `Unknown`.
     Unknown,
 }
 

@@ -104,11 +104,11 @@ impl Guard {
     /// # Forced removal
     ///
     /// A [`Revoker`](crate::Revoker), a [`Warden`](crate::Warden) or an operator can take the lock away. How soon this
-    /// method notices depends on the store:
+    /// method notices the removal depends on the store:
     ///
-    /// - Embedded store: immediately, unless the session was opened with a timeout.
-    /// - Any other store: when the event arrives. The guard starts to watch its znode at the first call of this method,
-    ///   or about a third of the session timeout after the grant, whichever is earlier.
+    /// - Embedded store, in a session without a timeout: immediately.
+    /// - Otherwise: when the event of the deletion arrives. The guard starts to watch its znode at the first call of
+    ///   this method, or about a third of the session timeout after the grant, whichever is earlier.
     ///
     /// While the client is disconnected, the result depends only on [`held_until`](Self::held_until).
     pub fn is_held(&self) -> bool {
@@ -204,8 +204,8 @@ impl Guard {
             look,
             None,
         );
-        // Polling `loss` fills the listener. `select` polls `loss` first at each wake, so this future needs no waker of
-        // its own.
+        // `loss` also reads requests from the znode and puts them into the listener. `select` polls `loss` first at
+        // each wake, so this future needs no waker of its own.
         let request = poll_fn(|_| match listener.take() {
             Some(request) => Poll::Ready(request),
             None => Poll::Pending,
@@ -256,7 +256,7 @@ impl Guard {
     }
 
     fn note(&self, reason: LostReason) -> LostReason {
-        // The first reason in the monitor's cell counts, because views of this guard read the cell too.
+        // Use the reason that was stored first in the monitor's cell, because views of this guard read that cell too.
         let reason = match &self.0.monitor {
             Some(monitor) => {
                 if reason != LostReason::Released {

@@ -48,10 +48,10 @@
 //!
 //! # Fencing
 //!
-//! The store cannot stop a write that is already on its way. Send [`Guard::fencing_token`] with every write, and let
-//! the resource reject tokens that are older than the newest one it has seen, in the same atomic step as the write.
-//! Tokens of one lock grow with each grant, also across restarts. [`FencingGate`] implements the check in Rust.
-//! [`guides::fencing`] covers SQL, object stores and HTTP.
+//! The store cannot stop a write that is already on its way to the resource. Send [`Guard::fencing_token`] with every
+//! write, and let the resource reject tokens that are older than the newest one it has seen, in the same atomic step as
+//! the write. Tokens of one lock grow with each grant, also across restarts. [`FencingGate`] implements the check in
+//! Rust. [`guides::fencing`] covers SQL, object stores and HTTP.
 //!
 //! # Recipes and their methods
 //!
@@ -196,7 +196,7 @@ pub use warden::{
 #[doc = include_str!("../README.md")]
 pub struct Readme;
 
-// The published package does not contain this README.
+// Only for builds in the repository, because the published package does not contain this file.
 #[cfg(all(doctest, feature = "simulation"))]
 #[doc = include_str!("../../README.md")]
 pub struct RepositoryReadme;

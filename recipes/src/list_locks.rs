@@ -32,7 +32,7 @@ pub struct LockInfo {
     /// The entries that hold the lock, in order of arrival, one per reader or permit. Empty if all contenders wait, for
     /// example at a semaphore without permits.
     pub holders: Vec<QueueEntry>,
-    /// Number of other contenders, counted by name.
+    /// Number of other contenders. Only names are counted, so persistent znodes with such names count too.
     pub waiters: usize,
 }
 
@@ -172,11 +172,11 @@ pub struct LockQueuePart {
     pub kind: LockKind,
     /// The first holders, in order of arrival.
     pub holders: Vec<QueueEntry>,
-    /// Number of all holders, counted by name.
+    /// Number of all holders, by the names of their znodes.
     pub holder_count: usize,
     /// The requested waiters, in order of arrival, each with its position. The waiter at position 0 is next.
     pub waiters: Vec<(usize, QueueEntry)>,
-    /// Number of all waiters, counted by name.
+    /// Number of all waiters, by the names of their znodes.
     pub waiter_count: usize,
 }
 

@@ -184,7 +184,7 @@ fn process() -> (&'static str, u32) {
 #[cfg(feature = "simulation")]
 static IS_SIMULATED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// Makes all processes write the same host and pid.
+/// Makes all processes write the same host and pid, so that a simulated run can be repeated exactly.
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub fn simulate_process() {

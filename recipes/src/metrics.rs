@@ -23,7 +23,7 @@
 //! | `lockkeeper_lock_wait_seconds` | histogram | `kind` | from the call to the grant, for granted locks |
 //! | `lockkeeper_lock_hold_seconds` | histogram | `kind` | from the grant to the confirmed release, or to the loss |
 //! | `lockkeeper_lock_hand_overs_total` | counter | `kind` | grants to a contender that had to wait for another |
-//! | `lockkeeper_lock_waits_ended_total` | counter | `kind`, `outcome` | waits that ended without a grant: by `timeout`, `cancelled`, because a try found the lock `taken`, or `failed` with another error |
+//! | `lockkeeper_lock_waits_ended_total` | counter | `kind`, `outcome` | waits that ended without a grant: `timeout`, `cancelled`, `taken` (a try did not get the lock), or `failed` (any other error) |
 //! | `lockkeeper_locks_lost_total` | counter | `kind`, `reason` | losses: `session_expired`, `session_closed`, `lease_expired` or `revoked` |
 //! | `lockkeeper_revocations_requested_total` | counter | `kind` | requests that reached a holder |
 //! | `lockkeeper_overdue_locks_total` | counter | `level` | overdue holders reported by wardens of this process: at `expected`, `alert` or `auto_unlock` |

@@ -81,7 +81,7 @@ impl QueueEntry {
     }
 
     /// Returns by how much the hold exceeds its [expected duration](LockMetadata::expected_hold), if it does. The hold
-    /// counts from the last `keep_alive` or, without one, from the grant.
+    /// is measured from the last `keep_alive` or, without one, from the grant.
     /// [`seen_holding_at_ms`](Self::seen_holding_at_ms) replaces an unknown grant time.
     pub fn overdue_by(&self, now_ms: i64) -> Option<Duration> {
         let expected = self.metadata.as_ref()?.expected_hold()?;
@@ -98,7 +98,8 @@ impl QueueEntry {
 
     fn counts_from_ms(&self) -> Option<i64> {
         let kept_alive = self.metadata.as_ref().and_then(|it| it.kept_alive);
-        // Without a `keep_alive`, all writes are revocation requests by other clients, which are no sign of life.
+        // Without a `keep_alive`, all writes are revocation requests by other clients, so the time of the last write is
+        // no sign of life.
         let held_from = self.granted_at_ms.or(self.seen_holding_at_ms);
         match kept_alive.unwrap_or(0) {
             0 => held_from,
@@ -233,7 +234,7 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// `connection` is the number of the connection before the watch was armed.
+    /// `connection` is the connection number that was read before the watch was armed.
     pub(crate) fn new(session: Session, connection: u64, watcher: Watcher) -> Self {
         Self {
             session,

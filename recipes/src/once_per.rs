@@ -47,8 +47,8 @@ const RECORD: &str = ":last-run";
 /// - **Only a finished run counts.** If a [`Run`] is dropped or its process dies, the next process that asks runs the
 ///   job. If a failed job should not be repeated in this period, call [`Run::finish`] anyway.
 /// - **Only the server's clock counts.** If this clock jumps forward, a run may start too early by the length of the
-///   jump. If it jumps back, the next run is late, but by at most one period after a process notices the jump. Runs
-///   never overlap, whatever the clocks do.
+///   jump. If it jumps back, the next process that asks notices this, and the period starts again. Runs never overlap,
+///   whatever the clocks do.
 #[derive(Clone, Debug)]
 pub struct OncePer {
     mutex: Mutex,
@@ -314,8 +314,8 @@ impl LastRun {
         record.expect("numbers are plain JSON").into()
     }
 
-    /// Parses a record written at `ended_ms`. An unknown record counts as a run that started at `ended_ms`, so that the
-    /// job does not run a second time.
+    /// Parses a record written at `ended_ms`. A record that we cannot parse counts as a run that started at `ended_ms`,
+    /// so that the job does not run a second time.
     pub(crate) fn parse(data: &[u8], ended_ms: i64) -> Self {
         let record = serde_json::from_slice::<RecordData>(data);
         let record = record.ok().filter(|record| record.v == Self::VERSION);
@@ -328,7 +328,7 @@ impl LastRun {
     }
 
     pub(crate) fn due_in(self, now_ms: i64, period: Duration) -> Option<Duration> {
-        // If the clock has jumped back, count the period from now.
+        // If the clock has jumped back, the period starts now.
         let elapsed = match now_ms < self.ended_ms {
             true => Duration::ZERO,
             false => millis(now_ms.saturating_sub(self.began_ms)),

@@ -53,7 +53,7 @@ impl LockOptions {
     /// Limits the duration of the whole call, including opening a session and joining the queue.
     ///
     /// With a timeout of zero, the call still acquires a free lock, however slow the store is. It fails as soon as it
-    /// would have to wait for another contender or for a lost connection.
+    /// would have to wait for another contender or for a new connection.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -65,8 +65,8 @@ impl LockOptions {
         self
     }
 
-    /// Makes a try read from a server that has caught up, so that the answer "held" is at most as old as the call.
-    /// Without this option, a follower of an ensemble may answer with an old state.
+    /// Makes a try read from a server that has caught up. The answer "held" then means that the lock was held at some
+    /// time during the call. Without this option, a follower of an ensemble may answer with an old state.
     ///
     /// This option has no effect on waits.
     pub fn synced(mut self) -> Self {

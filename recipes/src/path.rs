@@ -108,8 +108,8 @@ fn decode(name: &str) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-/// Returns true if the name ends with ten or more digits, or with a minus sign and nine digits. Other libraries may
-/// read any number of digits.
+/// Returns true if the name ends like the name of a sequential znode, with ten digits or, after an overflow, with a
+/// minus sign and nine digits. Longer numbers count too, because other libraries may parse them.
 fn ends_as_an_entry(name: &str) -> bool {
     let stem = name.trim_end_matches(|last: char| last.is_ascii_digit());
     let digits = name.len() - stem.len();
@@ -155,7 +155,7 @@ pub trait IntoLockPath {
     /// Validates the name.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`], unless it is an absolute znode path other than the root.
+    /// [`Error::InvalidPath`] if the name is not an absolute znode path or is the root.
     fn into_lock_path(self) -> Result<LockPath, Error>;
 }
 

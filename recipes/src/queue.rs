@@ -66,7 +66,7 @@ pub(crate) struct Blocker {
 enum BlockerSource {
     /// The store's index. The event of the entry's deletion also says whether another entry blocks.
     Index,
-    /// A list of names. A contender is traceable if we know all names that a conversion can give to it. If the deleted
-    /// contender is traceable, the list also shows the next blocker.
+    /// A list of names. The blocker is traceable if we know all names that a conversion can give to it. Only a new list
+    /// shows whether an untraceable blocker still exists under another name.
     List { is_traceable: bool },
 }

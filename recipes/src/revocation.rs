@@ -178,8 +178,8 @@ impl Revoker {
     ///
     /// A removed holder receives [`Lost`](crate::LockEvent::Lost) with the reason
     /// [`Revoked`](crate::LostReason::Revoked), and may work until then. A targeted waiter leaves the queue
-    /// immediately, but its wait only fails with [`EntryDeleted`](crate::LockError::EntryDeleted) when the entry ahead
-    /// of it leaves.
+    /// immediately. It watches only the entry ahead of it, so its wait fails with
+    /// [`EntryDeleted`](crate::LockError::EntryDeleted) when that entry leaves.
     ///
     /// The call never deletes a newer entry in place of a target that has left, because an entry's name contains a UUID
     /// (unless its library only numbers entries). Unlike a [`Warden`](crate::Warden), this call ignores a concurrent

@@ -40,7 +40,8 @@ use crate::synced::read_synced;
 /// The store keeps the number of permits, which is the same for every client. [`set_permits`](Self::set_permits)
 /// changes it while others hold and wait.
 ///
-/// With more than one permit, a [`Permit`]'s token does not exclude other holders. Clones are the same semaphore.
+/// With more than one permit, several clients work at the same time, so a resource must not reject older tokens. Clones
+/// are the same semaphore.
 ///
 /// The znode `locks` below the path contains the waiters and `leases` the held permits, one znode each, as in Curator's
 /// `InterProcessSemaphoreV2`. The data of the znode `permits` is the number of permits, as JSON.

@@ -6,7 +6,7 @@ use lockkeeper_store::{Error, Session, ZnodePath};
 
 use crate::error::Result;
 
-/// Reads with `look`. If `synced`, sends a barrier first, so that the result is at most as old as this call.
+/// Reads with `look`. If `synced`, sends a sync first, so that the result shows a state after the start of this call.
 pub(crate) async fn read_synced<T, F>(
     session: &Session,
     path: &ZnodePath,
@@ -28,7 +28,7 @@ where
             Err(error) => return Err(error.into()),
         }
         let seen = look().await?;
-        // After a reconnection, another server may have answered the read.
+        // After a reconnection, the read may be from a server that has not caught up, so repeat both requests.
         if session.status().connection() == connection {
             return Ok(seen);
         }

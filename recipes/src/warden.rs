@@ -77,7 +77,7 @@ struct Inner {
 
 struct Watched<T> {
     hold_times: Arc<Mutex<T>>,
-    /// Dropped with the warden's last clone, which ends the watcher.
+    /// The watcher stops when the warden's last clone drops this sender.
     _warden_lives: oneshot::Sender<()>,
 }
 

@@ -101,7 +101,7 @@ impl<G: LockGuard> BlockingGuard<G> {
     }
 
     /// Blocks until a [`Revoker`](super::Revoker) requests the release, for at most `timeout`. Returns `None` if no
-    /// request arrived in time.
+    /// request has arrived by then.
     ///
     /// # Errors
     /// [`LostReason`], if the lock is lost first.

@@ -22,9 +22,9 @@ pub struct Leader {
     pub epoch: FencingToken,
     /// Data that the leader passed to its campaign or has set since then. `None` if another library wrote the znode.
     pub data: Option<String>,
-    /// The metadata of its znode. `None` if another library wrote the znode.
+    /// Metadata in the leader's znode. `None` if another library wrote the znode.
     pub metadata: Option<LockMetadata>,
-    /// The data of its znode, unparsed. Curator's `LeaderLatch` writes the participant's id there.
+    /// Unparsed data of the leader's znode. Curator's `LeaderLatch` writes the participant's id there.
     pub raw: Bytes,
     /// The session that leads.
     pub owner: SessionId,
@@ -48,7 +48,8 @@ impl Leader {
         }
     }
 
-    /// Compares only the leader's own data, because a `keep_alive` changes other metadata.
+    /// Compares `data` and not the metadata, because each `keep_alive` changes the metadata. Without `data`, compares
+    /// `raw`.
     pub(super) fn has_same_data(&self, other: &Self) -> bool {
         match (&self.data, &other.data) {
             (None, None) => self.raw == other.raw,

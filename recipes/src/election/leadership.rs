@@ -72,8 +72,8 @@ impl Leadership {
     /// Changes the leader's data, and waits until the store has confirmed the change. Observers may see only the last
     /// of several quick changes. Concurrent changes are written in the order of the calls.
     ///
-    /// Do not use this method on a path that is shared with Curator. A `LeaderLatch` behind this leader watches the
-    /// leader's data only once, so after a change it misses the end of this leadership.
+    /// Do not use this method on a path that is shared with Curator. The next `LeaderLatch` arms a single one-time
+    /// watch on the leader's data. A change uses up this watch, so the latch misses the end of this leadership.
     ///
     /// Not cancel safe: if the call is dropped midway, the change may or may not be written. You can repeat the call.
     ///

@@ -23,7 +23,7 @@ pub enum Role {
     Candidate,
     /// It leads.
     Leader {
-        /// Its term.
+        /// Fencing token of its term.
         epoch: FencingToken,
     },
 }
@@ -126,7 +126,7 @@ pub(super) struct LeaderSlot {
 
 impl LeaderSlot {
     /// Returns a function that wakes waiting [`ElectionState`]s when the leadership is lost. The function does not keep
-    /// the channel open, because the guard that owns it may outlive the leadership
+    /// the channel open, because the guard that owns the function may outlive the leadership
     /// ([`into_guard`](super::Leadership::into_guard)), and [`ElectionState::changed`] must then return `None`.
     pub(super) fn on_loss(&self) -> OnLoss {
         let states = self.role_state.0.notifier();
@@ -145,7 +145,7 @@ impl Drop for LeaderSlot {
             .0
             .modify(|participation| participation.leaderships.remove(&self.id));
         // Drop the removed leadership outside the channel's lock. The drop may also drop a session's status, which
-        // wakes waiting tasks.
+        // wakes tasks, and a waker may read this channel.
         drop(removed);
     }
 }

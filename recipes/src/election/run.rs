@@ -144,7 +144,8 @@ impl<'a> Campaigns<'a> {
     }
 }
 
-/// A leadership that is shared with the work. Dropping the term ends the leadership, even if the work has kept a share.
+/// A leadership that is shared with the work. Dropping the term ends the leadership, even if the work has kept a clone
+/// of the `Arc`.
 pub(crate) struct Term<G: Borrow<Leadership>>(Arc<G>);
 
 impl<G: Borrow<Leadership>> Term<G> {
@@ -176,8 +177,8 @@ impl<G: Borrow<Leadership>> Term<G> {
 impl<G: Borrow<Leadership>> Drop for Term<G> {
     fn drop(&mut self) {
         let leadership = self.leadership();
-        // Resign explicitly, because a share that the work has kept would keep the guard alive. Flush before we return,
-        // like the drop of a guard.
+        // Resign explicitly, because the guard stays alive if the work has kept a clone of the `Arc`. Then flush, as
+        // the drop of a guard does.
         drop(leadership.resign_shared());
         leadership.session().flush();
     }
@@ -211,7 +212,7 @@ impl Backoff {
             return Err(error);
         }
         let clock = self.client.clock().clone();
-        // After a long wait in the queue, start a new series of pauses.
+        // If this attempt lasted long before it failed, start again with the shortest pause.
         if clock.now().since(self.began) > Self::MAX_PAUSE {
             self.failures = 0;
         }

@@ -30,7 +30,7 @@ pub(super) struct Monitor(Arc<Watched>);
 struct Watched {
     lost: OnceLock<LostReason>,
     is_reported: AtomicBool,
-    /// Notified when `is_held` is called while the monitor is already watching.
+    /// Notified when `is_held` is called, so that a running monitor starts to watch for a removal.
     asked: Notify,
     is_ended: AtomicBool,
     ended: Notify,

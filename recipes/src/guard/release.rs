@@ -56,8 +56,8 @@ impl Guard {
         if let Some(monitor) = &self.0.monitor {
             monitor.end(self);
         }
-        // Write the release marker only for an exclusive lock. A shared lock may have other holders, and the marker
-        // would declare them released.
+        // Write the release marker only for an exclusive lock. The marker declares all earlier entries released, but a
+        // shared lock may have earlier holders.
         let marker = self
             .0
             .held

@@ -49,8 +49,8 @@ impl Guard {
         .await
     }
 
-    /// Changes the holder's metadata. A retried write sends the metadata at the time of the retry, so the later of two
-    /// concurrent changes wins.
+    /// Changes the holder's metadata. A retry writes the metadata as it is then, so the later of two concurrent changes
+    /// wins.
     pub(crate) async fn rewrite(&self, change: impl FnOnce(&mut LockMetadata)) -> Result<()> {
         let (before, after) = {
             let mut data = self.0.data.lock();
@@ -127,7 +127,7 @@ impl Guard {
                     mine.or_insert_with(|| value.clone());
                 }
             }
-            // A request by Curator overwrites all data, so we add the last request to our own metadata.
+            // A request by Curator has overwritten all data. We write our own metadata again, with this request in it.
             None => metadata.revocation = own.hearing.last(),
         }
         *data = EntryData::Written(metadata.to_bytes());

@@ -79,7 +79,7 @@ impl GuardSet {
     }
 
     /// Waits until another client requests the release of any part of the set. A request to all holders of a semaphore
-    /// reaches each permit. See [`Guard::revocation_requested`].
+    /// is returned once for each permit. See [`Guard::revocation_requested`].
     ///
     /// Cancel safe.
     ///

@@ -43,7 +43,7 @@ pub(crate) struct Root {
 enum Depth {
     Tree,
     Lock,
-    /// The semaphore at this path or, without a semaphore, the lock at its child `locks`.
+    /// The semaphore at this path or, if there is none, the lock at the child `locks` of this path.
     SemaphoreOrLocks,
 }
 
@@ -527,7 +527,8 @@ impl Lock {
     }
 }
 
-/// Returns true if the children are the parts of a semaphore. A single child `locks` may be a folder of locks.
+/// Returns true if the children are the parts of a semaphore. A child `locks` is not enough, because it may be a folder
+/// of locks.
 pub(super) fn is_semaphore(path: &ZnodePath, names: &[String]) -> bool {
     !path.is_root() && (has(names, LEASES) || has(names, LOCKS) && has(names, PERMITS))
 }

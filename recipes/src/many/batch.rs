@@ -159,7 +159,7 @@ async fn get_predecessors(
     Ok(ahead)
 }
 
-/// Lists all queues and reads the multi's zxid from an own znode, in one request.
+/// Lists all queues and reads the multi's zxid from one of our znodes, in one request.
 async fn list(
     session: &Session,
     keys: &Keys,
@@ -176,8 +176,8 @@ async fn list(
         {
             return Ok((stat.czxid, answers.map(listed).collect::<Result<_>>()?));
         }
-        // Either the server lags behind the multi, or the znode was removed. A check is a committed write, so its
-        // result shows which of the two happened, and the next read sees at least this write.
+        // Either the server lags behind the multi, or the znode was removed. The check is committed like a write, so
+        // its result shows which of the two happened, and the server has caught up before the next read.
         match retry(|| session.check(node, None)).await {
             Ok(()) => {}
             Err(Error::MultiFailed { .. }) => {

@@ -142,7 +142,7 @@ impl Keys {
     }
 
     /// Refuses a batch that is too large for one request. Otherwise the server would close the connection, and the
-    /// client would send the same request again.
+    /// client would send the same request again and again.
     fn check_size(&self, client: &Client, data: &EntryData) -> Result<()> {
         let (session, data) = (client.current_session(), data.to_bytes().len());
         let bytes = self

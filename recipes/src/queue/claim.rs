@@ -262,7 +262,7 @@ fn clean_up<R: Created>(
     if let Ok(Ok(reply)) = &reply {
         return remove_all(&session, reply.nodes().as_ref());
     }
-    // Count the clean-up before the reply arrives, because a program may wait until no clean-up is pending.
+    // Register the clean-up before the reply arrives, because a program may wait until no clean-up is pending.
     let pending = Cleanup::new(&session, &queues[0]);
     spawn_detached(async move {
         let (_pending, session) = (pending, session);

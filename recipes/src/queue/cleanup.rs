@@ -16,8 +16,8 @@ pub(crate) fn remove(session: &Session, path: &ZnodePath) {
     }
 }
 
-/// Withdraws entries when a value is dropped. Waits until the deletes are [written](Session::flush), because the
-/// process may exit right after the drop.
+/// Deletes entries when the value that owns them is dropped. Waits until the deletes are [written](Session::flush),
+/// because the process may exit right after the drop.
 pub(crate) fn remove_all<'a>(session: &Session, nodes: impl IntoIterator<Item = &'a ZnodePath>) {
     nodes.into_iter().for_each(|node| remove(session, node));
     session.flush();
@@ -41,8 +41,8 @@ async fn until_gone(
     again: fn(&Session, &ZnodePath) -> Call<()>,
 ) -> Result<bool, Error> {
     let mut cleanup = Cleanup::new(&session, &path);
-    // Declare `session` after `cleanup`, so that it is dropped first. The last client waits until the number of pending
-    // clean-ups is zero, and must then be the last owner of the session.
+    // Declare `session` after `cleanup`, so that `session` is dropped first. The drop of the last client waits until no
+    // clean-up is pending, and must then be the last owner of the session.
     let mut session = session;
     let mut may_be_done = false;
     let mut deleted = match first {

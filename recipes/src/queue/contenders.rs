@@ -34,7 +34,7 @@ pub(crate) fn in_order(
     contenders.map(|(_, name)| parent.join(name)).collect()
 }
 
-/// `is_index` says that all of these children are ephemeral.
+/// `is_index` says that the names are from the store's index, which only contains ephemeral znodes.
 pub(crate) async fn is_taken(queue: Queue<'_>, names: &[String], is_index: bool) -> Result<bool> {
     let Queue {
         session,

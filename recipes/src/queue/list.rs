@@ -63,8 +63,8 @@ impl ListedQueue {
         self.find(queue, entry, Own::Unknown).await
     }
 
-    /// Watches the nearest blocking entry. If no entry blocks, confirms that our entry exists (invariant 8). This is
-    /// not necessary with `Own::Seen`, because our entry was then read after the entries ahead.
+    /// Watches the nearest blocking entry. If no entry blocks, confirms that our entry exists (invariant 8). With
+    /// `Own::Seen`, an earlier reply has already confirmed this.
     async fn find(
         &mut self,
         queue: Queue<'_>,
@@ -143,9 +143,9 @@ impl ListedQueue {
         Ok(true)
     }
 
-    /// Reads whether the nearest entries still exist, because an entry that died or that left a shared lock wrote no
-    /// marker. Continues with further entries as long as that costs less than a new list. Returns `None` if our entry
-    /// has been removed.
+    /// Reads whether the nearest entries still exist, because an entry can leave without a marker, for example when its
+    /// session ends. Continues with further entries as long as that costs less than a new list. Returns `None` if our
+    /// entry has been removed.
     async fn ask_about_nearest(
         &mut self,
         queue: Queue<'_>,

@@ -162,8 +162,9 @@ impl LocalEntry {
         if let Some(progress) = progress {
             progress.note_wait();
         }
-        // A task of this client may be waiting for its own lock. A reader may wait for its own writer even if the entry
-        // directly ahead is not ours.
+        // If a task may be waiting for its own lock, continue with requests after a tick, because only the wait with
+        // requests logs a warning. For a reader this is always possible, because its task's writer may be further
+        // ahead.
         let may_be_own = ahead.is_own() && kind != Kind::Candidate || kind == Kind::Read;
         let contender = || Contender {
             session: session.clone(),
@@ -209,7 +210,7 @@ impl LocalEntry {
         let Parts {
             session, progress, ..
         } = self.parts();
-        // Only the error of a passed deadline needs this count.
+        // Only a timeout error needs this count.
         if let Some(progress) = progress.as_ref().filter(|it| it.is_over())
             && let Some(held) = self.parts().node.held()
             && let Some(ahead) = session.count_ahead(held.key)

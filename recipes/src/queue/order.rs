@@ -94,8 +94,8 @@ impl Predecessors {
             let Some((sequence, name)) = self.blocking.pop() else {
                 break;
             };
-            // A writer of Curator may now be a reader under any name. Only the data shows a writer's library, and we
-            // have read the data only of the writer that we watched.
+            // This may be a writer of Curator that is now a reader under any name. Only the data shows a writer's
+            // library, and we read only the data of the writer that we watched.
             if now.is_none() && is_writer(&name) && self.watched != Some(sequence) {
                 return Nearest::Unknown;
             }
@@ -214,7 +214,7 @@ impl ReleaseMarker {
 pub(crate) struct CurrentMarker {
     /// Czxid of the parent. It cannot change while the contender's own znode exists.
     parent: Zxid,
-    /// A write at this version never overwrites newer data.
+    /// Version of the data, so that a write never overwrites newer data.
     version: i32,
 }
 

@@ -28,7 +28,8 @@ pub(super) async fn warn_if_slow<T>(
     data: &EntryData,
     mut sleep: Pin<&mut (impl Future<Output = T> + Send)>,
 ) -> T {
-    // Candidates of one client normally wait behind each other for the lifetime of the client.
+    // Do not warn about candidates, because one client's candidates often wait behind each other for as long as the
+    // client runs.
     if queue.kind == Kind::Candidate {
         return sleep.await;
     }
@@ -64,7 +65,7 @@ async fn warn_if_own(queue: Queue<'_>, by: &ZnodePath, data: &EntryData) -> Resu
     let (names, _) = session.get_queue(path, MAX_HEAD).await?;
     let mut holders = holding(in_order(session, path, &names)?);
     if queue.kind == Kind::Acquirer {
-        // In a semaphore's queue the head is also a waiter.
+        // The head of a semaphore's queue is a waiter too, so keep it only if it is directly ahead of us.
         holders.retain(|holder| holder == by);
     }
     let is_own = |stat: &Stat| stat.ephemeral_owner == session.id();

@@ -38,9 +38,8 @@ pub(crate) struct Contender {
 pub(crate) trait Permits: Send + Sync {
     fn path(&self) -> &ZnodePath;
 
-    /// Returns the contender's znode if the contender was granted its permits, otherwise `None`. The znode is the
-    /// contender's first lease. Without a lease, it is `first` (the contender's entry at the head of the queue) if
-    /// enough permits are free.
+    /// Returns the contender's first lease if it exists. Otherwise returns `first` (the contender's entry, if it is the
+    /// head of the queue) if enough permits are free, because the wait then only has to be polled.
     fn granted<'a>(
         &'a self,
         session: &'a Session,
@@ -116,7 +115,7 @@ struct State {
     task: Option<Waker>,
     /// `Some` from a wake until the next poll.
     unpolled: Option<Unpolled>,
-    /// True once we have warned or the wait is over, because a waker may outlive the wait.
+    /// True once we have warned or the wait is over. A waker that outlives the wait then does nothing.
     is_done: bool,
 }
 

@@ -225,8 +225,8 @@ impl<'a> Waiter<'a> {
             // Futures that only remote stores need are boxed, to keep the future of a local wait small.
             *step = match step {
                 QueuePosition::Clear if self.may_grant() => return Ok(true),
-                // Either the last proof of life is too old (invariant 6), or a list lacks our entry. A committed write
-                // settles both cases. The queue may change during this write, so check the queue again afterwards.
+                // Either the last proof of life is too old (invariant 6), or a list lacks our entry. A committed check
+                // of our entry settles both cases. The queue may change in the meantime, so read it again afterwards.
                 QueuePosition::Clear | QueuePosition::Unlisted => {
                     Box::pin(self.prove()).await?;
                     QueuePosition::Recheck
@@ -502,7 +502,7 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Ends the wait with a grant other than the entry, such as a semaphore's permits. The transaction of that grant
+    /// Ends a wait whose grant is not the entry itself, but for example a semaphore's permits. The grant's transaction
     /// has deleted the entry. Returns the waiter's lease.
     pub(crate) fn granted_instead(mut self, token: FencingToken) -> Lease {
         // Our predecessor left the queue when it got its permits. So we do not know how the previous holders of the

@@ -24,7 +24,7 @@ struct InboxState {
 }
 
 impl RevocationInbox {
-    /// Takes in the data of the holder's znode. Returns the request in it if the request is new.
+    /// Reads the data of the holder's znode. Returns the request in it if the request is new.
     fn hear(&self, data: &[u8], stat: &Stat) -> Option<RevocationRequest> {
         let mut inbox = self.0.lock();
         if stat.mzxid <= inbox.seen {

@@ -38,7 +38,7 @@ pub(crate) fn with_request(data: &[u8], by: Option<&str>, at_ms: i64) -> Bytes {
     metadata.revocation = Some(RevocationRequest {
         by: by.map(str::to_owned),
         at_ms,
-        // Wrap around, because after the largest number all further requests would look equal.
+        // Wrap around. If the number stayed at its maximum, all further requests would look equal.
         number: before.wrapping_add(1),
         other: Map::new(),
     });

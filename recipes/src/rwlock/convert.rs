@@ -40,7 +40,8 @@ pub(super) fn in_background<T: Send + 'static>(
         let _ = send.send(work.await);
     });
     async move {
-        // The sender is dropped early only if the store or the connection, which would wake the work, is dropped.
+        // The work lives in the wakers of the store or the connection. If these are dropped, the work and its sender
+        // are dropped too.
         let ended = |_| LockError::from(LostReason::SessionClosed);
         outcome.await.map_err(ended)?
     }
@@ -132,7 +133,7 @@ impl Conversion {
         let Some(mine) = created_at(session, held.node.path()).await.map_err(ended)? else {
             return Err(LostReason::Revoked.into());
         };
-        // Compare zxids, because a conversion keeps the number of the first create. A contender that is missing in the
+        // Compare zxids, because the number of a converted entry is older than its znode. A contender missing in the
         // list has left.
         let came_before = |stat: &Stat| stat.is_ephemeral() && stat.czxid < mine;
         let before = first_such(session, &parent_of(held.node.path()), &others, came_before).await;

@@ -93,7 +93,7 @@ impl<'a> PermitWaiter<'a> {
 
     async fn take_permits(&mut self) -> Result<Option<Zxid>> {
         let (znodes, terms) = (self.znodes, self.terms);
-        // A try has just read that permits are free and the queue is empty.
+        // A try ignores the hint `is_contended`, because it has just read that permits are free and the queue is empty.
         let mut made = match terms.only_if_free || !znodes.is_contended() {
             true => self.take_at_once().await?,
             false => None,
@@ -111,7 +111,7 @@ impl<'a> PermitWaiter<'a> {
                 self.prove(made).await?;
                 Ok(Some(made))
             }
-            // The request was too large. A grant at the head of the queue is a few bytes smaller.
+            // The request was too large. Join the queue, because a grant at its head is a few bytes smaller.
             Err(LockError::Store(Error::TooLarge { .. })) => Ok(None),
             other => other,
         }
@@ -379,7 +379,8 @@ impl<'a> PermitWaiter<'a> {
                 self.leases.resolve(false);
                 return Ok(None);
             }
-            // The grant was not executed, or the first lease was removed afterwards. Other leases may still exist.
+            // The grant was not executed, or the first lease was removed afterwards. Other leases may still exist, so
+            // delete all of them.
             (false, false) => {
                 self.leases.abandon();
                 let names = fresh_leases(self.znodes.leases.path(), self.wanted)?;

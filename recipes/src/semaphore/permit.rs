@@ -12,8 +12,8 @@ use crate::guard::GuardSet;
 /// It is a [`GuardSet`] with one znode per permit. If one permit is lost, for example by a forced removal, all of them
 /// count as lost.
 ///
-/// Use the [`fencing_token`](GuardSet::fencing_token) to refuse writes only if the semaphore has a single permit. With
-/// more permits, a resource that refuses older tokens would refuse current holders.
+/// If the semaphore has a single permit, a resource can use the [`fencing_token`](GuardSet::fencing_token) to refuse
+/// writes. With more permits, it would refuse current holders, because their tokens differ.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -44,7 +44,7 @@ impl Permit {
     /// Splits off `count` permits into a separate guard with the same token. Returns `None` without a change if `count`
     /// is 0 or no permit would remain. Sends nothing.
     ///
-    /// Only this guard reports further events.
+    /// The new guard reports no events.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

@@ -27,7 +27,7 @@ pub(super) struct Znodes {
     /// True once `stated` has been compared with the stored number. From then on the handle follows changes of the
     /// stored number.
     is_checked: AtomicBool,
-    /// The number of permits as last read. It never decides a grant.
+    /// The number of permits as last read. It may be outdated, so each grant's transaction checks the stored number.
     last_seen: Mutex<Total>,
     /// True once the store has refused a transaction with [conditions](Self::conditions).
     lacks_conditions: AtomicBool,

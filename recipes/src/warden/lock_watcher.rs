@@ -1,8 +1,8 @@
 //! [`LockWatcher`]: a warden's loop over one lock.
 //!
 //! When the time of a holder has passed, we read the holder again, report it, and only then remove it, at the version
-//! that was read. So a holder that gave a sign of life in time is never removed, whichever reply is lost (test
-//! `no_seed_removes_a_holder_too_early_or_never`).
+//! that was read. So a holder that gives a sign of life before the delete is never removed, whichever reply is lost
+//! (test `no_seed_removes_a_holder_too_early_or_never`).
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -66,7 +66,7 @@ pub(super) async fn watch(mut watcher: impl Watch) {
             Err(error) => break error,
         };
         match watcher.watch_in(&session).await {
-            // We may have missed a sign of life between two sessions.
+            // Restart all times, because we may have missed a sign of life between the sessions.
             error if error.is_session_end() => watcher.clear(),
             error => break error,
         }

@@ -6,7 +6,7 @@ use crate::observe::QueueEntry;
 
 #[derive(Clone, Debug)]
 pub(super) struct Removal {
-    /// The warden's own entry, which must exist at each removal.
+    /// The warden's entry at the lock for which the wardens compete. Holders are only removed while this entry exists.
     pub(super) only_while: Option<ZnodePath>,
 }
 
