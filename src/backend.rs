@@ -35,8 +35,8 @@ use crate::runtime::future::BoxFuture;
 ///
 /// The contract:
 ///
-/// - A request is sent when it is submitted, not when its response is first polled. So a caller that drops the response
-///   of a release still releases the lock.
+/// - A request is sent when it is submitted, not when its response is first polled. So a release takes effect even if
+///   its caller drops the response.
 /// - Requests of one session are carried out in the order of submission, and their responses complete in that order.
 /// - A request that is submitted while the session is suspended waits for the reconnection.
 /// - A request that was in flight when the connection broke fails with
@@ -67,8 +67,8 @@ pub trait Backend: Send + Sync + fmt::Debug + 'static {
 
     /// Blocks until everything submitted so far has been written to the connection, for at most `limit`.
     ///
-    /// Called when values are dropped, on any thread. The method returns immediately if waiting is useless, for example
-    /// for a store of this process or on the thread that writes. After a call has timed out, later calls return
+    /// `Drop` implementations call this method, on any thread. It returns immediately if waiting is useless, for
+    /// example for a store of this process or on the thread that writes. After a call has timed out, later calls return
     /// immediately until the writing thread has made progress.
     fn flush(&self, limit: Duration) -> Flushed {
         let _ = limit;
@@ -92,7 +92,8 @@ pub trait LocalQueues {
     /// Disarms the watch of a waiting entry.
     fn cancel_watch(&self, turn: &PredecessorWatch);
 
-    /// Returns true if an entry exists. A result of false may be wrong. Send [`Request::Exists`] to be certain.
+    /// Returns true if this session has the entry, and false also if this is unknown. Send [`Request::Exists`] to be
+    /// certain.
     fn has_entry(&self, entry: EntryKey) -> bool;
 
     /// Returns the number of entries ahead of `entry`. `None` if `entry` does not exist.
@@ -113,11 +114,12 @@ pub enum Flushed {
 #[cfg(feature = "client")]
 pub(crate) const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Longest time that a drop waits until its requests are written. Short, because the wait blocks a thread of the
-/// caller's executor.
+/// Longest time for which a `drop` waits until its requests are written. It is short, because the wait blocks a thread
+/// of the caller's executor.
 pub(crate) const FLUSH_LIMIT: Duration = Duration::from_millis(5);
 
-/// Longest time that the drop of the last client waits for clean-ups, and then again for the end of its session.
+/// Longest time for which dropping the last client waits for clean-ups, and then again for writing the close of its
+/// session.
 pub(crate) const LAST_DROP_LIMIT: Duration = Duration::from_millis(45);
 
 /// A store that can open sessions.
@@ -128,10 +130,10 @@ pub trait Connector: Send + Sync + fmt::Debug + 'static {
     /// Returns the clock of the store's sessions.
     fn clock(&self) -> &Clock;
 
-    /// Ends a session as the store does when its timeout has passed.
+    /// Ends a session as if the session's timeout had passed.
     #[cfg(feature = "test-util")]
     fn expire(&self, backend: &Arc<dyn Backend>) -> BoxFuture<Result<()>> {
-        // A default body, because enabling a feature must not break other implementations of the trait.
+        // A default body is needed, because enabling a feature must not break other implementations of the trait.
         let _ = backend;
         let what = "ending a session for a test";
         Box::pin(std::future::ready(Err(Error::Unimplemented { what })))

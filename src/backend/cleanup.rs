@@ -46,7 +46,7 @@ pub struct Cleanup {
     status: Arc<SessionStatus>,
     path: ZnodePath,
     pause: Duration,
-    /// Number of the connection that lost the last reply.
+    /// Number of the connection on which the last reply was lost.
     lost_on: Option<u64>,
     warned: bool,
 }
@@ -69,8 +69,8 @@ impl Cleanup {
     }
 
     /// Returns true if the step can be repeated immediately, because the last reply was lost with its connection and
-    /// the next request will wait for the reconnection. After a second loss on the same connection the caller must
-    /// pause, to avoid a busy loop.
+    /// the next request will wait for the reconnection. If a second reply is lost before a reconnection, the caller
+    /// must pause, to avoid a busy loop.
     pub(crate) fn waits_for_connection(&mut self, error: &Error) -> bool {
         let connection = Some(self.status.connection());
         *error == Error::ConnectionLoss

@@ -16,19 +16,20 @@ use crate::runtime::clock::BootInstant;
 /// expiry after a stall but never expires a session earlier, so the lease always ends first.
 const MARGIN: u32 = 10;
 
-/// Fraction of the timeout (1/5) that must be left when a lock is granted, so that the lock is not lost soon
-/// afterwards.
+/// Fraction of the timeout (1/5) that must be left in the lease when a lock is granted, so that the lock is not lost
+/// soon afterwards.
 const GRANT: u32 = 5;
 
-/// Number of heartbeats per timeout. If one heartbeat is lost, two thirds of the timeout pass until the next one, and
-/// the lease (9/10 of the timeout) still has more left than the fifth that a grant needs.
+/// Number of heartbeats per timeout. If one heartbeat is lost, the next one follows two thirds of the timeout after the
+/// last proof. The lease (9/10 of the timeout) then still has the fifth left that a grant needs.
 const BEATS: u32 = 3;
 
-/// A session keeps its lease fresh for this many timeouts after its last use. So a program that locks now and then need
-/// not wait for a proof before each lock, while an idle program stops writing to its ensemble.
+/// Number of timeouts for which a session keeps its lease fresh after its last use. So a program that locks now and
+/// then need not wait for a proof of life before each lock, but an idle program stops sending heartbeat writes to its
+/// ensemble.
 const IDLE: u32 = 10;
 
-/// Committed writes that are closer together than `witness_delay` divided by this number are merged.
+/// Fraction of `witness_delay` (1/8). Committed writes that are closer together are merged into one [`Touch`].
 const GRAIN: u32 = 8;
 
 const MAX_TOUCHES: usize = 2 * GRAIN as usize;
@@ -46,8 +47,8 @@ pub struct Lease {
 
 impl Lease {
     pub(super) fn new(status: Arc<SessionStatus>) -> Self {
-        // Keep a count and not a deadline, because each proof moves the end of a living lease. Only a lapse ends the
-        // lease for good.
+        // Remember the number of lapses and not a deadline, because each proof of life moves the lease's end. Only a
+        // lapse ends the lease for good.
         let lapses = status.lapses();
         Self { status, lapses }
     }
@@ -86,15 +87,15 @@ pub(super) struct LeaseState {
     timeout: Duration,
     /// Send time of the newest request known to have kept the session alive.
     proved: BootInstant,
-    /// The newest proof since the connection was lost, or `None` if the timeout is known. The lease is not extended
-    /// until the next connection has negotiated the timeout, because the new timeout may be shorter.
+    /// Send time of the newest proven request, while the next connection may change the timeout. `None` if the timeout
+    /// is known. The lease is not extended in the meantime, because the new timeout may be shorter.
     unsettled: Option<BootInstant>,
     lapses: u64,
     connection: u64,
     rule: ProofRule,
 }
 
-/// Answers that prove that the session was alive.
+/// The answers that prove that a session was alive.
 #[derive(Debug)]
 enum ProofRule {
     /// A single server: every answer.
@@ -111,9 +112,9 @@ enum ProofRule {
 /// revoked the lease. So we send a linearizable range of one of the session's own keys after the answer has arrived.
 /// The header of each answer contains the term of the last entry that the answering member has applied. A new leader
 /// answers a linearizable range only after it has applied an entry of its own term. So if both answers have the same
-/// term, no election took place between them, and the leader that served the range also answered the keep-alive. A
-/// later leader starts each lease again with its full TTL. The key must exist, because a revoke that is already in the
-/// log may be applied after the keep-alive.
+/// term, no election took place between them, and the leader that served the range also answered the keep-alive. The
+/// proof outlasts a later election, because a new leader starts each lease again with its full TTL. The key must exist,
+/// because a revoke that is already in the log may be applied after the keep-alive.
 #[cfg(feature = "etcd")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeepAlive {
@@ -130,7 +131,8 @@ impl KeepAlive {
     }
 }
 
-/// Writes to one member of an ensemble on the current connection. A later write can prove an earlier one.
+/// Writes to one member of an ensemble on the current connection. A later write can prove that the session was alive
+/// when an earlier write was sent.
 ///
 /// A follower answers reads and pings without asking the leader. It records that it heard from a session (a *touch*),
 /// and reports its touches to the leader when it answers the leader's next ping. The leader pings every half tick
@@ -147,8 +149,8 @@ struct Ensemble {
     touches: VecDeque<Touch>,
 }
 
-/// A committed write that the follower received between `sent` and `answered`. It represents all writes that were
-/// answered from `since` to `answered`.
+/// A committed write, or several merged ones. The follower received the last of them between `sent` and `answered`. The
+/// first of them was answered at `since`.
 #[derive(Clone, Copy, Debug)]
 struct Touch {
     since: BootInstant,
@@ -159,7 +161,8 @@ struct Touch {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beat {
     pub(crate) sent: BootInstant,
-    /// True if the heartbeat's answer has proved that the session was alive, or lets a later write prove this.
+    /// True if the heartbeat's answer has arrived, and either proved that the session was alive or lets a later write
+    /// prove it.
     pub(crate) is_proof: bool,
 }
 
@@ -226,8 +229,8 @@ impl LeaseState {
         self.proved.after(self.timeout - self.timeout / MARGIN)
     }
 
-    /// Returns true if the lease has ended. The moment of its end counts as ended, because another session may hold the
-    /// lock from that moment.
+    /// Returns true if the lease has ended. This includes the exact moment of its end, because another session may hold
+    /// the lock from that moment.
     pub(super) fn has_ended(&self, now: BootInstant) -> bool {
         self.end() <= now
     }
@@ -258,8 +261,8 @@ impl LeaseState {
             // An answer on an earlier connection says nothing about the member of the current connection.
             ProofRule::Ensemble(_) if !is_commit || request.connection != self.connection => None,
             ProofRule::Ensemble(ensemble) => {
-                // Look for a proof before this write is added to the touches, because a write must not prove itself
-                // (see [`Ensemble`]).
+                // Look for a proof before this write is added to the touches, because a write proves only earlier
+                // writes (see [`Ensemble`]).
                 let proof = ensemble.proved_by(request.at, delay);
                 ensemble.touch(request.at, now, delay / GRAIN);
                 proof
@@ -314,7 +317,8 @@ impl LeaseState {
         self.lapses += u64::from(had_ended && !self.has_ended(now));
     }
 
-    /// Returns the time that must pass after the answer to a write before we send the later write that proves it.
+    /// Returns the time from the answer to a write until a later write can prove that the session was alive at the
+    /// earlier one.
     fn witness_delay(&self) -> Duration {
         // The leader pings its followers every half tick. By default a timeout is at least two ticks, so every quarter
         // of the timeout contains a ping. The follower's answer to this ping reports the session of the earlier write
@@ -329,7 +333,7 @@ impl LeaseState {
         let Some(last) = last else { return now };
         let third = self.timeout / BEATS;
         let regular = last.sent.after(third);
-        // Keep the regular interval, because the last heartbeat has had no answer that proves anything.
+        // Keep the regular interval, because no useful answer to the last heartbeat has arrived.
         if !last.is_proof {
             return regular;
         }
@@ -337,12 +341,12 @@ impl LeaseState {
         let wanted = regular.min(newest.after(2 * third));
         match &self.rule {
             ProofRule::AnyAnswer => wanted,
-            // The backend sends the keep-alives itself.
+            // No heartbeat is needed to renew the lease, because the etcd backend itself sends keep-alives.
             #[cfg(feature = "etcd")]
             ProofRule::KeepAlive => now.after(self.idle_after()),
             ProofRule::Ensemble(ensemble) => match ensemble.touches.front() {
                 Some(touch) => wanted.max(touch.answered.after(self.witness_delay())),
-                // No earlier write waits for a proof, so a heartbeat before the regular time would prove nothing.
+                // A heartbeat before the regular time would prove nothing, because no earlier write waits for a proof.
                 None => regular,
             },
         }
@@ -369,7 +373,8 @@ impl Ensemble {
     fn touch(&mut self, sent: BootInstant, answered: BootInstant, grain: Duration) {
         let has_room = self.touches.len() < MAX_TOUCHES;
         match self.touches.back_mut() {
-            // The reply to a later write was processed first. That write proves more, so ignore this one.
+            // Ignore this write, because the reply to a later write was processed first, and the later write proves
+            // more.
             Some(last) if sent < last.sent => {}
             Some(last) if answered < last.since.after(grain) => {
                 (last.sent, last.answered) = (sent, answered);

@@ -51,7 +51,7 @@ impl SessionStatus {
     ///
     /// `timeout` is `None` if the store never expires the session. `quorum_only` is true for an ensemble, whose
     /// followers answer reads without asking the leader. The ensemble's tick is ZooKeeper's default of 2 s unless
-    /// [`with_tick`](Self::with_tick) sets another one.
+    /// [`with_tick`](Self::with_tick) changes it.
     pub fn new(
         id: SessionId,
         clock: Clock,
@@ -163,8 +163,8 @@ impl SessionStatus {
         let mut is_new = false;
         self.states.set(state, || {
             is_new = true;
-            // Do this before the state becomes visible. A request whose sender has seen `Suspended` belongs to the next
-            // connection, and must not prove writes of the lost connection.
+            // Call this before `Suspended` becomes visible. A request that is submitted after that is sent on the next
+            // connection, so its answer must not prove writes of the lost connection.
             if state == SessionState::Suspended
                 && let Some(lease) = &self.lease
             {
@@ -175,7 +175,7 @@ impl SessionStatus {
         if is_new {
             self.log(state);
         }
-        // No answer on the new connection has proved the session alive, so its first heartbeat is due immediately.
+        // No answer on the new connection has yet proved that the session is alive, so a heartbeat is due immediately.
         if state == SessionState::Reconnected {
             self.pulse.notify_one();
         }
@@ -203,8 +203,8 @@ impl SessionStatus {
         self.closing.store(true, Ordering::Release);
     }
 
-    /// Returns true while the session can hold anything, without regard to its lease. Always false in the child of a
-    /// fork, because the session belongs to the parent.
+    /// Returns true while the session can hold locks, regardless of its lease. Always false in the child of a fork,
+    /// because the session belongs to the parent.
     #[inline]
     pub fn is_alive(&self) -> bool {
         !is_forked() && !self.closing.load(Ordering::Acquire) && !self.state().is_final()
@@ -263,7 +263,7 @@ impl SessionStatus {
         self.pulse.notify_one();
     }
 
-    /// Waits until a reconnection has set a shorter timeout. The lease may then end before the time that
+    /// Waits until a reconnection has set a shorter timeout. The lease may then end earlier than an earlier call of
     /// [`held_until`](Self::held_until) has returned.
     ///
     /// Cancel safe.
@@ -315,8 +315,8 @@ impl SessionStatus {
     /// Returns `None` if the session has no timeout and holds everything until it ends.
     ///
     /// The lease ends nine tenths of the timeout after the newest proven request was sent. At a single server, any
-    /// answer proves its request. In an ensemble, only the answer to a committed write proves anything. It proves an
-    /// earlier write on the same connection, and not the answered write. The earlier write must have been answered at
+    /// answer proves its request. In an ensemble, only the answer to a committed write proves anything. It proves not
+    /// the answered write but an earlier write on the same connection. The earlier write must have been answered at
     /// least a [tick](Self::tick) before the later write was sent, or a quarter of the timeout if that is shorter.
     ///
     /// A reconnection may shorten the timeout and so the lease.
@@ -327,7 +327,7 @@ impl SessionStatus {
         Some(Deadline::new(self.clock.clone(), end))
     }
 
-    /// Returns the session's current lease, for a lock to remember. The lease is valid until the session ends or
+    /// Returns the session's current lease, which a lock keeps. The lease is valid until the session ends or
     /// [`held_until`](Self::held_until) passes.
     #[inline]
     pub fn lease(self: &Arc<Self>) -> Lease {
@@ -381,7 +381,7 @@ impl SessionStatus {
         }
     }
 
-    /// Returns false on timeout.
+    /// Waits until no clean-up is in progress. Returns false if `limit` passes first.
     pub(crate) fn wait_for_cleanups(&self, limit: Duration) -> bool {
         let mut cleanups = self.cleanups.lock();
         let is_pending = |cleanups: &mut usize| *cleanups > 0;

@@ -38,7 +38,7 @@ impl Core {
         self.options.super_digest = digest;
     }
 
-    /// Adds an identity to a session. The superuser's digest also adds the superuser's identity.
+    /// Adds an identity to a session. If it is the superuser's digest, also adds the superuser's identity.
     pub(crate) fn add_identity(&mut self, of: SessionRef, identity: Identity) -> Result<()> {
         let is_super = self.options.super_digest.as_ref() == Some(&identity);
         let session = self.sessions.slots.get(of.slot as usize);

@@ -270,8 +270,8 @@ impl Effects {
         bytes: usize,
         (all_bytes, sessions): (usize, usize),
     ) -> bool {
-        // Empty lists mean that the caller has taken all earlier events. A new round number resets the counts of all
-        // sessions without a walk over the sessions.
+        // Empty lists mean that the caller has taken all earlier events. A new round number makes every session's count
+        // restart at 0 without a walk over the sessions.
         if self.fired.is_empty() && self.overflowed.is_empty() {
             self.round += 1;
             self.event_bytes = 0;
@@ -288,8 +288,8 @@ impl Effects {
         }
         pending.bytes += bytes;
         self.event_bytes += bytes;
-        // If all events together exceed the limit, disconnect only sessions with more than their part of the events,
-        // because the other sessions did not cause the excess.
+        // If all events together exceed the limit, disconnect only sessions with more events than an equal part of half
+        // the limit, because the other sessions did not cause the excess.
         let own = all_bytes / 2 / sessions.max(1);
         pending.is_over = pending.bytes > session.answer_bytes
             || self.event_bytes > all_bytes && pending.bytes > own;

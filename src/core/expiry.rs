@@ -42,7 +42,7 @@ pub(super) enum Verdict {
 /// Postponement of a session's deadline since the session's last sign of life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Grace {
-    /// Total of the stalls up to the last sign of life or verdict. Only later stalls count.
+    /// Total of the stalls up to the last sign of life or verdict. Only later stalls can postpone the deadline further.
     accounted: Duration,
     granted: Duration,
     is_probed: bool,
@@ -86,8 +86,8 @@ impl Grace {
             return (Verdict::Expire, grace);
         }
         grace.is_probed = true;
-        // A probe takes all remaining grace, because the connection's task may have to wait for a busy store. A session
-        // is probed only once.
+        // Use all remaining grace for the probe, because a busy store may delay the task that reads the connection. So
+        // a session is probed only once.
         let rest = match facts.is_attached {
             true => left - stall,
             false => Duration::ZERO,

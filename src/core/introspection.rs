@@ -1,5 +1,5 @@
-//! The store's content for operators: counts, sessions with their deadlines, ephemeral znodes and watches, and the changes
-//! that an audit log records.
+//! The store's content for operators: counts, sessions with their deadlines, ephemeral znodes and watches, and the
+//! changes that an audit log records.
 //!
 //! Lists are walked in pieces of a few slots, so that no client waits long. A list may miss changes that are made
 //! between two pieces.
@@ -47,8 +47,8 @@ pub(crate) struct Settings {
 type Expiry = (BootInstant, u32);
 
 impl Core {
-    /// Returns the audited changes that a request would make. Must be called before the request is executed, because a
-    /// deleted znode no longer has an owner.
+    /// Returns the audited changes that a request would make. Must be called before the request is executed, because
+    /// the owner of a deleted znode decides whether the delete is audited.
     pub(crate) fn changes_of(&self, session: SessionRef, request: &Request) -> Vec<Change> {
         match request {
             Request::Delete { path, .. } | Request::Withdraw { entry: path } => {
@@ -74,7 +74,7 @@ impl Core {
         let node = node.map(|index| &self.tree.nodes[index as usize]);
         let owner = node.filter(|node| node.kind == NodeKind::Ephemeral);
         let owner = owner.map(|node| node.owner);
-        // A session releases a lock by deleting its own ephemeral znode. If the audit log recorded such deletes, every
+        // A session releases a lock by deleting its own ephemeral znode. Do not audit such deletes, because every
         // hand-over would add a record.
         (owner != Some(session.id)).then(|| Change {
             path: path.clone(),

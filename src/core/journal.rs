@@ -108,7 +108,7 @@ pub(super) enum LogMode {
     None,
     /// Logged soon. No reply waits for the log.
     Async,
-    /// Logged. Replies that show the transaction wait for the log.
+    /// Logged. Replies that show the transaction's effect wait for the log.
     Sync,
 }
 
@@ -117,7 +117,7 @@ impl Core {
         self.kept.journal = journal;
     }
 
-    /// Returns the transactions that the caller must write to the log and remove.
+    /// Returns the transactions to be logged. The caller must write them to the log and empty the list.
     pub(crate) fn kept(&mut self) -> &mut Vec<Txn> {
         &mut self.kept.txns
     }
@@ -194,9 +194,10 @@ impl Core {
         }
     }
 
-    /// Returns the log mode of a create. A container of a session of this process is logged asynchronously, so that
-    /// acquiring a lock does not wait for the disk. This is safe, because a crash that loses the container also ends
-    /// every session that has seen it, and because the log contains the container before any of its logged children.
+    /// Returns the log mode of a create. A container that a session of this process creates is logged asynchronously,
+    /// so that acquiring a lock does not wait for the disk. This is safe, because a crash that loses the container also
+    /// ends every session that has seen it, and because the log contains the container before any of its logged
+    /// children.
     pub(super) fn log_mode_of_create(&self, session: u32, kind: NodeKind) -> LogMode {
         match (kind, self.kept.journal) {
             (_, Journal::Off) => LogMode::None,
@@ -209,7 +210,7 @@ impl Core {
     /// Starts the next transaction. Must be called after all checks, because a refused write must not take a zxid.
     pub(super) fn stamp(&mut self, now: Now, log_mode: LogMode) -> Stamp {
         self.zxid += 1;
-        // From here on, replies that show the transaction wait for the log.
+        // From here on, replies that show the transaction's effect wait for the log.
         if log_mode == LogMode::Sync {
             self.kept.last = self.zxid;
         }
@@ -364,7 +365,7 @@ impl Txn {
 }
 
 impl TxnOp {
-    /// Returns an upper bound of the operation's bytes in a log, also within a multi.
+    /// Returns an upper bound of the operation's bytes in a log, on its own or in a multi.
     pub(crate) fn log_bytes(&self) -> usize {
         match self {
             Self::OpenSession { password, .. } => 2 + NUMBER_BYTES + password.len(),

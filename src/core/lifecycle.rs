@@ -120,8 +120,8 @@ impl Core {
     /// function logs the opening of the session and returns the timeout. `room` is an error if the log has no room.
     ///
     /// # Errors
-    /// If the first proof fails, the session ends, because its client would otherwise count as admitted although its
-    /// writes cannot be logged.
+    /// If a limit is reached or the log has no room at the first proof, the session ends, because its client would
+    /// otherwise be admitted although its writes cannot be logged.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn identify(
         &mut self,
@@ -419,8 +419,8 @@ impl Core {
     }
 
     /// Removes a session with its watches and ephemeral znodes. The watches are dropped first, so that the session's
-    /// own watchers receive the end of the session and not the deletes. A remote client that closes its session is an
-    /// exception. As in ZooKeeper, it receives the events of the deletes before the reply.
+    /// own watchers receive the end of the session and not the deletes. As in ZooKeeper, only a remote client that
+    /// closes its session receives the events of the deletes, before the reply.
     pub(super) fn remove_session(&mut self, slot: u32, end: End, at: Stamp, effects: &mut Effects) {
         let session = self.sessions.get(slot);
         let (id, mut touched) = (session.id, session.watch_count);

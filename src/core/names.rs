@@ -90,7 +90,7 @@ impl std::fmt::Display for NodeName {
 }
 
 /// Returns true if the name contains [`SHARED_MARKER`]. Searches for one letter of the marker first, because most names
-/// do not contain this letter, and a loop without an early exit is much cheaper than a text search.
+/// lack it, and a loop without an early exit is much cheaper than a text search.
 fn is_shared_entry(name: &str) -> bool {
     debug_assert!(SHARED_MARKER.contains('R'));
     let found = name

@@ -462,9 +462,9 @@ fn holds<Z, D: AsRef<[u8]>>(
     })
 }
 
-/// Returns the znode that has too many children for an entry's conditions, so that the entry waits. Returns `None` if
-/// the entry need not wait, because all conditions hold or a data condition fails. Also `None` if the session may not
-/// read a condition's znode, because a wait would reveal the znode's state.
+/// Returns the znode whose children an entry must wait for, because there are more of them than a condition allows.
+/// Returns `None` if the entry need not wait, because all conditions hold or a data condition fails. Also `None` if the
+/// session may not read a condition's znode, because a wait would reveal the znode's state.
 pub(super) fn held_up_by(
     tree: &Tree,
     identities: &Identities,

@@ -96,8 +96,8 @@ impl Core {
         self.tree.work.add(looked_at);
     }
 
-    /// Returns true if a znode is due and its delete fits into the log. The delete may be too large if the znode's path
-    /// was written to a log with larger segments.
+    /// Returns true if a znode is due and its delete fits into the log. The delete of a very long path may be too large
+    /// if the log had larger segments when the znode was created.
     fn may_reap(&self, index: u32, now: Now) -> bool {
         let is_kept = self.check_txn(delete_bytes(self.tree.node(index).path_bytes as usize));
         self.is_due(index, now) && is_kept.is_ok()

@@ -39,10 +39,10 @@ pub(super) struct Session {
     pub(super) password: [u8; 16],
     pub(super) timeout_ms: u64,
     /// Timeout granted when the session was opened. The log contains only this timeout. Later connections never get a
-    /// longer one.
+    /// longer timeout.
     pub(super) granted_ms: u64,
     pub(super) is_local: bool,
-    /// End of the session's expiry bucket, or a later time if the store was late. `None` without a timeout.
+    /// End of the session's expiry bucket, or a later time after a stall or a probe. `None` without a timeout.
     deadline: Option<BootInstant>,
     grace: Grace,
     /// True once the session must end even after a sign of life, for example because it has already lost some watches.

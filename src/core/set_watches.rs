@@ -107,7 +107,8 @@ impl Core {
             let rest = paths.get(skipped..).unwrap_or_default();
             skipped = skipped.saturating_sub(paths.len());
             for path in rest {
-                // Limit the work and not the number of watches, because a single watch may make a table grow.
+                // Limit the work and not the number of watches, because arming a single watch may move many entries of
+                // a growing table.
                 if self.tree.work.total().wrapping_sub(before) >= most as u64 {
                     break;
                 }

@@ -710,7 +710,7 @@ impl Tree {
     #[inline]
     pub(super) fn ahead_of(&self, index: u32, blockers: Blockers) -> Option<u32> {
         let (family, queue_key) = self.queue_key_of(index)?;
-        // A free lock needs no search.
+        // The first entry of a queue is not blocked, so skip the search.
         if family.exclusive.head() == Some(index) && family.shared.head().is_none() {
             return None;
         }

@@ -138,8 +138,8 @@ pub(super) struct Change {
 enum WatchLocation {
     Node(u32),
     Absent(ZnodePath),
-    /// On no znode or path. The watch is being moved. Or it has fired for an event that its session may not see, and is
-    /// kept until the session ends.
+    /// On no znode or path. Either the watch is being moved, or it has fired for an event that its session may not see,
+    /// and is kept until the session ends.
     Spent,
 }
 
@@ -197,7 +197,8 @@ fn bytes_of(path: &ZnodePath, is_local: bool) -> u32 {
 #[derive(Debug)]
 pub(super) struct Watches {
     slab: Slab<Watch>,
-    /// Watches of other processes' sessions. A session has at most one watch of a kind on a path or for a waiter.
+    /// Watches of other processes' sessions. A session has at most one watch of each kind on a path, and at most one
+    /// for each of its waiting entries.
     index: Table<u32>,
     absent: Table<(ZnodePath, List)>,
     pub(super) bytes: usize,
@@ -334,7 +335,7 @@ impl Watches {
         }
     }
 
-    /// Adds a [guard](WatchKind::Guard) on the znode of the entry's data condition, if it has one. Called while the
+    /// Adds a [guard](WatchKind::Guard) on the znode of the entry's data condition, if the entry has one, because the
     /// waiter's watch is on the znode of the children condition.
     fn guard(&mut self, tree: &mut Tree, index: u32) {
         let watch = &self.slab[index as usize];
@@ -747,7 +748,7 @@ impl Watches {
         tree.work.add(1);
         let is_told = !session.is_local && session.last_event == self.last_event;
         // The session already receives an event for another of its watches. Only a waiter's event is sent in addition,
-        // because it contains more.
+        // because it also reports whether the waiter's entry is still blocked.
         if is_told && waiter.is_none() {
             return true;
         }

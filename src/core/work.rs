@@ -7,11 +7,11 @@
 //! | operation | bound of its work |
 //! |---|---|
 //! | an operation on one znode, except the following | levels of the path; entries of an access control list at its first check |
-//! | enqueue, getPredecessor | the same; if the client asks for the count, one unit for 4,096 entries ahead |
+//! | enqueue, getPredecessor | the same; if the client asks for the count, also one unit for every 4,096 entries ahead |
 //! | multi, multiRead, setWatches | the sum of their parts |
 //! | getChildren, getQueue | names in the reply |
 //! | getEphemerals | ephemeral znodes of the session, in pieces |
-//! | a watched change, in addition | watches on the znode, its parent and, if recursive, its ancestors; entries that wait for a condition on the znode |
+//! | a change, in addition to the operation itself | watches on the znode, its parent and, if recursive, its ancestors; entries that wait for a condition on the znode |
 //! | the end of a session | its watches, in pieces; its ephemeral znodes, in one transaction |
 //! | a connection that opens, moves or leaves a session | watches of the session, in pieces |
 //! | a tick | 16,384 units, and the ephemeral znodes of one session |

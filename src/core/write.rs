@@ -424,8 +424,8 @@ fn final_name(create: &Create, creates: i64) -> (NodeName, Option<i64>) {
     let name = create.path.name();
     match create.mode.is_sequential() {
         true => (NodeName::numbered(name, creates), Some(creates)),
-        // A name that already contains a number is an entry, too, so that an entry of a read-write lock keeps its
-        // position when it is converted.
+        // A name that already contains a number is an entry, too, so that a conversion between reader and writer keeps
+        // the entry's position.
         false => (NodeName::text(name), sequence_of(name)),
     }
 }

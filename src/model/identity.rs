@@ -280,7 +280,7 @@ pub(crate) fn is_valid(entry: &AclEntry) -> bool {
     }
 }
 
-/// An entry in another form than the server writes would match no client.
+/// Returns true for a user number as the server writes it. Other forms would match no client.
 fn is_uid(id: &str) -> bool {
     let uid = id.parse::<u32>();
     uid.is_ok_and(|uid| uid.to_string() == id)

@@ -33,7 +33,7 @@ impl fmt::Debug for Zxid {
     }
 }
 
-/// Number of a session, which owns its ephemeral znodes.
+/// Number of a session, as in [`Stat::ephemeral_owner`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SessionId(pub i64);
 

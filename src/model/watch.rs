@@ -92,7 +92,7 @@ pub(crate) trait Unwatch: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WatchUpdate {
     Event(WatchedEvent),
-    /// The entry ahead of a waiter has left. The waiter knows the path of that entry.
+    /// The entry ahead of a waiter has left. The update omits its path, because the waiter already knows it.
     Departure {
         zxid: Zxid,
         gone: PredecessorGone,
@@ -223,8 +223,8 @@ const MAX_BACKLOG: usize = 16_384;
 
 /// One-shot watch: a future of the event.
 ///
-/// The future fails if the session ends first. The watch stays armed when the client reconnects, and it also fires for
-/// a change made while the client was disconnected. Dropping the watcher cancels the watch.
+/// The future fails if the session ends first. The watch stays armed when the client reconnects, and also fires for a
+/// change made while the client was disconnected. Dropping the watcher cancels the watch.
 #[must_use = "dropping a watcher takes the watch back"]
 pub struct Watcher(EventSource<BoxFuture<Result<WatchedEvent>>>);
 

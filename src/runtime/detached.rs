@@ -23,7 +23,7 @@ struct Task(Mutex<State>);
 /// Runs `work` to completion without an executor. The calling thread polls it first. Later, each thread that wakes it
 /// polls it again.
 ///
-/// Use this for clean-up that outlives its caller, such as a dropped guard or a cancelled wait. `work` borrows the
+/// Use this for clean-up that outlives its caller, such as a dropped guard or a cancelled wait. `work` runs on the
 /// thread that wakes it, so it should do little between two awaits.
 ///
 /// ```
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn work_is_done_in_a_task_that_has_used_up_its_budget() {
         let (ended, end) = std::sync::mpsc::channel();
-        // Use another thread, because a failure here is an endless loop.
+        // Use another thread, because the work would loop forever if this test failed.
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().build();
             runtime.unwrap().block_on(async {

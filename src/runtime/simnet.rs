@@ -1,8 +1,8 @@
 //! [`Network`]: simulated connections between hosts, in virtual time.
 //!
-//! Bytes arrive late and in pieces of any size, but in order. A connection can be cut within a write, and then the rest
-//! of the bytes is lost. A partition between two hosts holds bytes back. All hosts run on one paused tokio runtime, and
-//! a seed determines all delays and faults.
+//! Bytes arrive with a delay and in pieces of any size, but in order. A connection can be cut within a write, and then
+//! the rest of the bytes is lost. A partition between two hosts holds bytes back. All hosts run on one paused tokio
+//! runtime, and a seed determines all delays and faults.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -277,7 +277,7 @@ impl State {
         delay
     }
 
-    /// The flag is true if the connection is cut after these pieces.
+    /// Returns the pieces of a write with their delays, and true if the connection is cut after them.
     fn pieces(&mut self, bytes: usize) -> (Vec<(Duration, usize)>, bool) {
         let is_cut = self.random.chance(self.weather.cut);
         let bytes = match is_cut {

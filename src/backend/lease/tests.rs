@@ -6,7 +6,8 @@ use super::{Beat, LeaseState, MAX_TOUCHES};
 use crate::model::protocol::PendingProof;
 use crate::runtime::clock::BootInstant;
 
-/// Nine tenths of the timeout are 18 s, a fifth is 4 s, and a quarter is 5 s. A grain of the tick is 0.25 s.
+/// A lease lasts 18 s (nine tenths of the timeout), and a grant needs 4 s (a fifth). A quarter of the timeout is 5 s.
+/// Writes within 0.25 s (an eighth of the tick) are merged.
 const TIMEOUT: Duration = Duration::from_secs(20);
 const TICK: Duration = Duration::from_secs(2);
 const INSTANT: Duration = Duration::from_nanos(1);

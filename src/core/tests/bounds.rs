@@ -58,7 +58,7 @@ impl Crowd {
             ..create("/listed", Persistent)
         };
         crowd.submit(me, Request::Create(listed));
-        // The first check compiles the list.
+        // Compile the list now, so that this work is not counted below.
         crowd.submit(me, get_data("/listed"));
         crowd.most = 0;
         for number in 0..size {
@@ -197,7 +197,7 @@ fn requests(crowd: &Crowd) -> Vec<Request> {
     ]
 }
 
-/// Returns a number for each kind of request. A new kind needs a sample above.
+/// Returns a number for each kind of request. Add a sample above for each new kind.
 fn kind(request: &Request) -> usize {
     match request {
         Request::Create(_) => 0,

@@ -199,7 +199,7 @@ fn sessions_are_admitted_up_to_their_part_of_the_limit() {
     open(admitted + 1, true).unwrap();
 }
 
-/// Two sessions that watch znodes of one multi: `many` watches twenty of them, `one` a single one.
+/// Two sessions that watch znodes of one multi: `many` watches twenty of them, and `one` watches one.
 struct Audience {
     store: Harness,
     many: SessionRef,
@@ -287,7 +287,7 @@ fn events_are_counted_to_the_byte() {
         audience.store.core.limit_answers(audience.many, limit);
         assert_eq!(!audience.create().1.is_empty(), is_cut, "its own, {limit}");
     }
-    // With the limit `2 * own`, the first session exceeds its part but the sum is within the limit.
+    // With the limit `2 * own`, `many` exceeds its equal part, but all events together are within the limit.
     for (limit, is_cut) in [(2 * own, false), (own, false), (own - 1, true)] {
         let mut audience = Audience::new();
         audience.store.core.limit_events(limit);

@@ -132,8 +132,8 @@ fn a_session_gets_back_the_timeout_that_it_was_opened_with_and_no_longer_one() {
     }
 }
 
-/// `now` may be stale, because it is read before the lock is taken. A client that lost the answer with a shorter
-/// timeout still relies on its old timeout.
+/// `now` may be stale, because it is read before the lock is taken. A client that did not receive the shorter timeout
+/// still relies on its old timeout.
 #[test]
 fn neither_a_stale_touch_nor_a_shorter_timeout_moves_a_deadline_back() {
     let mut store = Harness::new();

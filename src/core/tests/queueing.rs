@@ -256,8 +256,8 @@ fn a_withdrawal_is_no_release() {
     store.submit(one, Request::Close).unwrap();
     let died = (watch_of(&behind_one), true, DeleteReason::Died);
     assert_eq!(departures(&mut store), [died]);
-    // The waiter may not have read the event. If it withdraws now, it has never seen the state that the dead holder
-    // left, so the reason is unknown.
+    // The waiter may not have read the event. If it withdraws now, it may never have seen the state that the dead
+    // holder left, so its departure must not look like a release.
     store.submit(two, Request::Withdraw { entry }).unwrap();
     let unknown = (watch_of(&behind_two), true, DeleteReason::Unknown);
     assert_eq!(departures(&mut store), [unknown]);

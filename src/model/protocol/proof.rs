@@ -13,7 +13,7 @@ pub(crate) struct PendingProof {
     pub(crate) connection: u64,
 }
 
-/// A session's status, which decides what an answer proves.
+/// Rule that decides which answers prove that a session was alive.
 pub(crate) trait ProofPolicy: Send + Sync {
     /// Renews the session's lease if the reply proves that the session was alive.
     fn judge(&self, sent: PendingProof, is_write: bool, reply: &Result<Reply>);

@@ -1,7 +1,7 @@
 //! [`Reply`]: a store's answer to a [`Request`](super::Request).
 //!
-//! A reply is generic over the watches that it arms. The core uses keys, because it knows no tasks, and users get
-//! watchers. Only [`Reply::with_watchers`] replaces keys with watchers.
+//! A reply is generic over the type of the watches that the request has armed. The core returns watch keys, because it
+//! cannot wake tasks. [`Reply::with_watchers`] replaces the keys with watchers.
 
 use bytes::Bytes;
 
@@ -73,7 +73,7 @@ pub enum Reply<W = Watcher, P = PersistentWatcher> {
 pub enum Predecessor<W = Watcher> {
     /// No entry blocks this entry, so it holds the lock.
     Clear,
-    /// The nearest blocking entry. The store already watches for its deletion, and for no other event.
+    /// The nearest blocking entry. The store has already armed a watch for its deletion, and for no other event.
     Blocked {
         /// The blocking entry.
         by: ZnodePath,
@@ -94,7 +94,7 @@ pub enum Predecessor<W = Watcher> {
 }
 
 impl<K> Reply<K, K> {
-    /// `armed` returns the watch for a key.
+    /// Replaces a watch key with a watcher of the watch that `armed` returns for it.
     #[inline]
     pub(crate) fn with_watchers(self, armed: impl FnOnce(K) -> ArmedWatch) -> Reply {
         match self {

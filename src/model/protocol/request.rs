@@ -117,7 +117,7 @@ pub enum Request {
         /// The required version of the list ([`Stat::aversion`](crate::Stat::aversion)).
         version: Option<i32>,
     },
-    /// Proves an identity, which the store takes into account from the next request on.
+    /// Proves an identity, which gives the session rights from the next request on.
     AddAuth {
         /// The scheme, such as `digest`.
         scheme: String,

@@ -17,7 +17,8 @@ pub struct Response(Inner);
 enum Inner {
     Ready(Result<Reply>),
     Taken,
-    /// Slot that a backend fills. `Pending` would need one more allocation for every request to a served store.
+    /// Slot into which a backend puts the reply. `Pending` would need one more allocation for every request to a served
+    /// store.
     #[cfg_attr(
         not(feature = "client"),
         allow(dead_code, reason = "of served stores alone")
@@ -47,7 +48,8 @@ impl Response {
         Self(Inner::Shared(reply, None))
     }
 
-    /// Renews the session's lease when the caller takes the reply, if the reply proves that the session is alive.
+    /// Returns a response that renews the session's lease when it completes, if the reply proves that the session was
+    /// alive.
     pub(crate) fn proving(self, proof: Proof) -> Self {
         match self.0 {
             Inner::Shared(reply, None) => Self(Inner::Shared(reply, Some(proof))),
@@ -59,8 +61,7 @@ impl Response {
         }
     }
 
-    /// Wraps a future that sends the request before its first await. Polls the future once, so that the request is sent
-    /// now.
+    /// Wraps a future that sends the request before its first await. Polls it once, so that the request is sent now.
     pub fn eager(reply: impl Future<Output = Result<Reply>> + Send + 'static) -> Self {
         let mut reply: BoxFuture<_> = Box::pin(reply);
         match reply

@@ -76,7 +76,7 @@ impl Clock {
             return;
         }
         let mut ticks = self.0.ticks.lock();
-        // After the tick, the key may belong to another waiter in the new list.
+        // After the tick, remove nothing, because the key may belong to another waiter.
         let waker = (place.count == ticks.count).then(|| ticks.waiting.remove(place.key));
         drop(ticks);
         drop(waker);
