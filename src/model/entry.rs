@@ -22,7 +22,7 @@ use crate::model::types::Zxid;
 use crate::model::watch::{PredecessorGone, WatchCell, WatchUpdate};
 
 /// A znode's path and its last known location in the store, which saves look-ups. Sessions of the same store can share
-/// a handle. A session of another store looks the path up.
+/// a handle. Use another handle for another store, because a location does not name its store.
 #[derive(Debug)]
 pub struct ZnodeHandle {
     path: ZnodePath,
