@@ -42,7 +42,7 @@ fn running() -> io::Result<PathBuf> {
 }
 
 /// Returns the path of this program's file, for processes that `ps` should list under this path. If an upgrade has
-/// replaced the file, returns the path of [`running`].
+/// replaced or removed the file, returns the path of [`running`].
 pub(crate) fn listed() -> io::Result<PathBuf> {
     let (path, running) = (std::env::current_exe()?, running()?);
     let id = |path: &Path| {

@@ -58,7 +58,8 @@ impl From<Error> for Failure {
             return Self::from(*source);
         }
         let text = match &error {
-            // The library's text names options of the library instead of ours.
+            // Write our own text, because the library's text names options of the library instead of options of this
+            // command.
             Error::NoChroot { path, hosts } => {
                 format!("the chroot {path} does not exist on {hosts}: --create-chroot creates it")
             }

@@ -1,7 +1,7 @@
 //! [`HttpServer`]: serves a command's pages over HTTP on its own thread.
 //!
-//! The tasks that serve the store run on other threads. They share only briefly held locks with this thread, so no HTTP
-//! client can delay the store.
+//! The tasks that serve the store run on other threads. They share with this thread only locks that are held briefly,
+//! so no HTTP client can delay the store.
 
 mod body;
 mod connections;

@@ -134,8 +134,8 @@ impl LocalStore {
         let start = self.folder.start_lock();
         let is_locked = std::fs::File::open(&start).is_ok_and(|start| start.try_lock().is_err());
         let hint = match is_locked {
-            // Name the lock file, because a process that is stopped (SIGSTOP) while it holds the lock blocks all other
-            // starts.
+            // Name the lock file, so that the user can find a process that is stopped (SIGSTOP) while it holds this
+            // lock. Such a process blocks all other starts.
             true => format!(
                 "; another process is starting it, which `fuser {}` shows",
                 start.display()
@@ -183,7 +183,7 @@ fn connect(path: &Path) -> io::Result<UnixStream> {
 #[cfg(target_os = "linux")]
 fn peer(stream: UnixStream, path: &Path) -> Result<Peer, String> {
     use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-    // rustix cannot return the credentials of a server in another pid namespace, whose pid is 0 here. nix can.
+    // nix returns the credentials of a server in another pid namespace with pid 0. rustix cannot represent this pid.
     let credentials = getsockopt(&stream, PeerCredentials)
         .map_err(|error| format!("{}: {error}", path.display()))?;
     let own = rustix::process::geteuid().as_raw();

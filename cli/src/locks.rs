@@ -141,7 +141,7 @@ pub(crate) fn described(entry: &QueueEntry) -> String {
     parts.join(", ")
 }
 
-/// Returns the label of an entry, or else its data as a candidate in an election.
+/// Returns an entry's label. Without a label, returns the data that the entry has as a candidate in an election.
 fn label(entry: &QueueEntry) -> Option<&str> {
     let metadata = entry.metadata.as_ref()?;
     metadata.label.as_deref().or_else(|| leader_data(metadata))

@@ -27,7 +27,7 @@ pub(crate) fn print_to(mut out: impl Write, text: &str) -> io::Result<()> {
 
 /// Prints to stderr. Ignores a closed pipe, where `eprintln!` would panic.
 pub(crate) fn print_error(error: impl Display) {
-    // The message may contain a name chosen by another client.
+    // Escape the message, because it may contain a name that another client chose.
     let error = escaped_lines(&error.to_string());
     let _ = writeln!(io::stderr(), "lockkeeper: {error}");
 }

@@ -8,8 +8,8 @@
 //!   lock when no process of the command is left.
 //! - The *reaper*, a child of the guardian, is the parent of the command. It ends the command, and knows when all
 //!   processes of the command have ended.
-//! - The *launcher*, a child of the reaper, becomes the command. First it waits until the front knows its process
-//!   group, so that more than one process can end a running command.
+//! - The *launcher*, a child of the reaper, becomes the command. First it waits until the front knows the command's
+//!   process group, so that the front can end the command if reaper and guardian fail.
 //!
 //! Sockets connect the processes. When a process dies, the processes connected to it read the end of the stream.
 //!
@@ -19,8 +19,8 @@
 //!   the session's timeout has passed. Otherwise the next client could hold the lock while the command still runs.
 //! - If the reaper dies or hangs, the guardian kills the command. If the guardian fails as well, the front kills the
 //!   command.
-//! - If the front does not answer a grant, the front is stopped, and its lock would block all waiters. The guardian
-//!   then releases the lock, and joins the queue again when the front continues.
+//! - A front that does not answer a grant is stopped, and its lock would block all waiters. The guardian then releases
+//!   the lock, and joins the queue again when the front continues.
 
 mod acquire;
 mod channel;

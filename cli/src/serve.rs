@@ -213,8 +213,8 @@ impl Life<'_> {
             if let Some(server) = Arc::into_inner(server) {
                 server.shutdown().await;
             }
-            // Check for a failure after the shutdown. A store that failed during the drain must not be reported as
-            // closed in order.
+            // Check for a failure after the shutdown. If the store failed during the drain, we must not report an
+            // orderly close.
             let failure = tokio::select! {
                 biased;
                 failure = store.failed() => Some(failure),
@@ -276,7 +276,7 @@ impl Life<'_> {
         let mut limit = DrainLimit::default();
         let mut unused = Box::pin(unused(server, self.plan));
         // Open these sessions while the loop already runs, because after a crash the store opens no session for some
-        // time. The sessions must end with this function, because they would keep the store open.
+        // time. The sessions must end with this function, because open sessions would keep the store open.
         let starting = async {
             let backups = start_backups(self.plan, store, self.metrics).await;
             let locks = follow_locks(self.plan, dashboard, store, server, self.metrics);
@@ -296,8 +296,8 @@ impl Life<'_> {
                 failure = store.failed() => return Err(failure.into()),
                 why = &mut unused => break StopReason::Other(why),
                 both = &mut starting, if started.is_none() => started = Some(both),
-                // The last session is the server's own, which follows the locks. End it, because a drain would wait for
-                // it.
+                // The last session is the server's own session, which follows the locks. End this session, because the
+                // drain would wait for it.
                 () = server.drained_to(1), if matches!(started, Some((_, Some(_)))) => {
                     started = started.map(|(backups, _)| (backups, None));
                 }

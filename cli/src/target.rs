@@ -214,7 +214,7 @@ impl Target {
     pub(crate) fn shown(&self) -> Result<String, Failure> {
         let settings = self.settings()?;
         let local = match settings.url() {
-            // Parse the URL first. An invalid URL may contain a password, which the parser's error does not show.
+            // Parse the URL first. If it is invalid, it may contain a password, which the parser's error does not show.
             Some(url) => url::parse(url).map(|_| None)?,
             None => Some(LocalStore::find()?.url()),
         };

@@ -124,8 +124,8 @@ impl Warden {
         Ok(Some(http))
     }
 
-    /// Returns the path of the election. By default, wardens that only report and wardens that remove have separate
-    /// elections, because a reporting warden must not keep out a removing warden.
+    /// Returns the path of the election. By default, wardens that only report and wardens that remove holders have
+    /// separate elections, because a reporting warden must not keep out a removing warden.
     fn election(&self) -> Result<LockPath, Failure> {
         if let Some(name) = &self.election {
             return lock_path(name);

@@ -129,7 +129,7 @@ fn details(position: usize, entry: &QueueEntry, now_ms: i64) -> String {
     if let Some(reason) = &metadata.reason {
         lines.push(format!("reason: {}", fitted(reason, MAX_LINE)));
     }
-    // Without a label, the table already shows the data.
+    // Without a label, the table already shows the data in the label's column.
     if let Some(data) = leader_data(&metadata).filter(|_| metadata.label.is_some()) {
         lines.push(format!("data: {}", fitted(data, MAX_LINE)));
     }

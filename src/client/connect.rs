@@ -157,7 +157,7 @@ struct Inner {
     /// session.
     first: Session,
     current: Mutex<Current>,
-    /// Held while a session is opened, so that concurrent callers open only one.
+    /// Held while a session is opened, so that concurrent callers open only one session.
     opening: tokio::sync::Mutex<()>,
     store_id: OnceLock<String>,
 }
@@ -322,7 +322,7 @@ impl Drop for Inner {
     /// Waits a limited time for unsent clean-ups, because the last handle is often dropped as the process exits.
     fn drop(&mut self) {
         let session = &self.current.get_mut().session;
-        // If the flush was skipped or timed out, waiting would only delay the exit of the process.
+        // Do not wait if the flush was skipped or timed out, because waiting would only delay the exit of the process.
         if session.flush() != Flushed::Written || session.pending_cleanups() == 0 {
             return;
         }

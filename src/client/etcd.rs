@@ -26,8 +26,8 @@ use crate::model::path::ZnodePath;
 use crate::runtime::clock::Clock;
 use crate::runtime::future::BoxFuture;
 
-/// Longest session timeout. A new leader restarts each lease with its full time, so no lease ends early. This does not
-/// hold for longer leases if etcd writes lease checkpoints, which it does every five minutes.
+/// Longest session timeout. A new leader restarts each lease with its full time, so no lease ends early. If etcd writes
+/// lease checkpoints (every five minutes), a longer lease can restart with less than its full time.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Pause between two attempts to open a session.
@@ -81,8 +81,8 @@ impl Etcd {
     }
 }
 
-/// Adds the store's id, which consists of the text in a key and this key's create revision. The cluster's id would not
-/// do, because it stays the same after the data was wiped.
+/// Adds the store's id, which consists of the text in a key and this key's create revision. The cluster's id is not
+/// sufficient, because it stays the same after the data was wiped.
 async fn identified(
     mut session: EtcdSession,
     options: &ConnectOptions,

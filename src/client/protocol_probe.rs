@@ -45,7 +45,7 @@ pub(super) fn wrong_protocol(host: &str, is_tls: bool) -> Option<WrongProtocol> 
         let is_plain = matches!(&answer(b"srvr")?, b"Zook" | b"srvr" | b"This");
         return is_plain.then(|| WrongProtocol::Tls(TlsError::NotSpoken { host: address() }));
     }
-    // Some servers wait for the end of a line, which the ClientHello does not contain. The HTTP request contains one.
+    // Some servers wait for the end of a line, which the ClientHello does not contain but the HTTP request does.
     let questions: [&[u8]; 2] = [&CLIENT_HELLO, b"GET / HTTP/1.0\r\n\r\n"];
     let mut answers = questions.into_iter().filter_map(answer);
     Some(match answers.find_map(foreign_protocol)? {

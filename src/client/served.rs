@@ -1,7 +1,8 @@
 //! Client of ZooKeeper's protocol: the backend for stores that other processes serve (`lockkeeper://`, `zookeeper://`).
 //!
 //! [`session`] implements the protocol without IO, with the help of [`codec`] and [`watches`]. [`link`] holds a session
-//! and its socket behind one mutex, so that any thread may send and receive. [`driver`] connects, reads and keeps time.
+//! and its socket behind one mutex, so that any thread may send and receive. [`driver`] connects, reads and runs the
+//! timers.
 
 mod chroot;
 mod codec;
@@ -146,13 +147,15 @@ impl Opening {
                 return Ok(());
             }
             match link.failure() {
-                // Fail only if there is one server. With several servers, another one may have a valid certificate.
+                // Fail only if there is a single server. Of several servers, another server may have a valid
+                // certificate.
                 Some(Failure::Tls(error)) if link.names.len() == 1 => {
                     return Err(Error::Tls(error));
                 }
                 Some(Failure::Down { reason, is_absent }) => {
                     failures += 1;
-                    // Warn only after one failure per server, because one of several servers may be down.
+                    // Warn only after as many failures as there are servers, because a single failed server of several
+                    // is no reason to warn.
                     if failures == link.names.len() {
                         let url = &self.server.url;
                         let is_absent = is_absent && self.options.tls.is_none();

@@ -195,8 +195,8 @@ impl Session {
         self.0.status.lease()
     }
 
-    /// Waits until at least a fifth of the timeout is left before [`held_until`](Self::held_until), and returns the
-    /// lease. A lock that is granted under this lease is not lost immediately. While a session is in use, its
+    /// Returns the lease as soon as at least a fifth of the timeout is left before [`held_until`](Self::held_until), so
+    /// that a lock that is granted now is not lost immediately. While a session is in use, its
     /// [heartbeat](Self::heartbeat) keeps the lease fresh, so the call usually returns immediately.
     ///
     /// Cancel safe.

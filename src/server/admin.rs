@@ -1,4 +1,4 @@
-//! The four-letter words: reads one, sends its text and closes the connection.
+//! The four-letter words: reads a word, sends the word's text and closes the connection.
 
 pub(super) mod process;
 mod texts;
@@ -20,7 +20,7 @@ use crate::wire::admin::{IMOK, NOT_SERVING, Word, isro};
 
 pub(super) struct Admin {
     texts: Arc<Texts>,
-    /// Limits the memory of the long texts that exist at the same time.
+    /// Limits the number of long texts that exist at the same time, and so their memory.
     permits: Arc<Semaphore>,
 }
 

@@ -1,8 +1,8 @@
 //! The audit log: an [`AuditSink`] receives an [`AuditRecord`] for each action.
 //!
-//! Hostile clients cannot flood the log. A success record requires a performed action. In each [`WINDOW`], the first
-//! [`BURST`] failures of one kind from one network get a record each, and one more record contains the number of the
-//! others.
+//! Hostile clients cannot flood the log. A record of a success exists only for an action that was performed. In each
+//! [`WINDOW`], the first [`BURST`] failures of one kind from one network get a record each, and one more record
+//! contains the number of the others.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -28,7 +28,7 @@ pub trait AuditSink: Send + Sync + 'static {
     fn record(&self, record: AuditRecord);
 }
 
-/// An action, or an attempt at one. Contains no passwords and no password hashes.
+/// An action, or an attempted action. Contains no passwords and no password hashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AuditRecord {

@@ -47,7 +47,7 @@ pub(super) struct Admission {
 
 pub(super) enum Proof {
     Accepted(Identity),
-    /// Accepted, but proves nothing new.
+    /// The proof is accepted, but the client has already proved this identity.
     Known,
     Refused,
     /// The client has too many identities, or this identity is too long.

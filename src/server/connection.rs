@@ -129,8 +129,8 @@ where
         PeerAddress::Unix(_) => None,
     };
     for identity in by_address.into_iter().chain(identity) {
-        // This cannot fail, because two identities are within every limit, and the TLS handshake has refused too long
-        // names.
+        // This cannot fail, because two identities are within every limit, and the TLS handshake has refused names that
+        // are too long.
         let _ = admission.add(&identity);
         connection.identify(identity);
     }

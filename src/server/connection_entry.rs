@@ -46,7 +46,7 @@ struct Statistics {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum CloseRequest {
-    /// The connection is half open, and there are too many newer half-open connections.
+    /// The connection is half open, and a newer half-open connection takes its place.
     Evicted = 1,
     /// The server shuts down, but answers the requests that have arrived.
     Shutdown = 2,

@@ -267,7 +267,7 @@ impl ConnectionTable {
         loop {
             let emptied = self.emptied.notified();
             let mut emptied = std::pin::pin!(emptied);
-            // Enable before the check, so that no notification is missed in between.
+            // Enable the notification before the check, so that it is not missed in between.
             emptied.as_mut().enable();
             if self.connections() == 0 {
                 return;

@@ -22,7 +22,7 @@ impl Drain {
         loop {
             let begun = self.begun.notified();
             let mut begun = std::pin::pin!(begun);
-            // Enable before the check, so that no notification is missed in between.
+            // Enable the notification before the check, so that it is not missed in between.
             begun.as_mut().enable();
             if self.is_on() {
                 return;

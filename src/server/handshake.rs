@@ -183,8 +183,8 @@ fn traffic_of(
 
 /// Waits for the session, or returns an error if the client disconnects first.
 ///
-/// After a restart, the store may open and reattach no session for a while. If the client reconnects in the meantime,
-/// this old handshake must not take the session away from the new connection.
+/// After a restart, the store may for a while neither open nor reattach sessions. If the client reconnects in the
+/// meantime, this old handshake must not take the session away from the new connection.
 async fn unless_disconnected(
     stream: &mut impl Transport,
     frames: &mut Frames,

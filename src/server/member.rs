@@ -18,7 +18,7 @@ pub(crate) const MAX_FRAME_BYTES: usize = 1 << 20;
 pub(crate) struct MemberProtocol(ProtocolState);
 
 impl MemberProtocol {
-    /// Starts after a handshake. `frames` contains the bytes that the client has sent since.
+    /// Starts after a handshake. `frames` contains the bytes that the client has sent after the handshake.
     pub(crate) fn new(frames: Frames) -> Self {
         let options = ServerOptions::new();
         let limits: Limits = options.limits;

@@ -1,4 +1,4 @@
-//! [`ProcessWatch`]: ends a session immediately when the process at the other end of its Unix socket exits.
+//! [`ProcessWatch`]: ends a session immediately when the client's process at the other end of the Unix socket exits.
 //!
 //! A process is watched only if the client's handshake and the kernel name the same process. Otherwise the connection
 //! may lead through another program, whose exit says nothing about the client.
@@ -175,12 +175,13 @@ impl ProcessWatch {
 
 /// Returns a handle to the process that has connected. The handle stays valid when the process's number is reused.
 fn peer_pidfd(socket: impl AsFd, pid: i32) -> Result<OwnedFd, NotWatched> {
-    // Linux before 6.5 lacks this option, and with some later versions it fails if the process has exited.
+    // Fall back to the pid, because Linux before 6.5 lacks this option, and in some later versions the option fails if
+    // the process has exited.
     getsockopt(&socket, PeerPidfd).or_else(|_| pidfd_of(pid))
 }
 
-/// Returns a handle to the process that has this number now. If the number was reused, the caller notices another start
-/// time. The system call also finds processes that /proc hides.
+/// Returns a handle to the process that has this number now. If the number was reused, the caller notices that the
+/// start time differs. The system call also finds processes that /proc hides.
 fn pidfd_of(pid: i32) -> Result<OwnedFd, NotWatched> {
     let pid = Pid::from_raw(pid).ok_or(NotWatched::NoNumber)?;
     match pidfd_open(pid, PidfdFlags::empty()) {

@@ -89,8 +89,8 @@ const LINGER_BYTES: usize = 64 << 10;
 
 /// Closes a connection so that the last bytes arrive.
 ///
-/// TCP resets a connection that is closed with unread bytes, and the client may then lose an answer that it has already
-/// received. So we shut the connection down for writing and then read it to its end, within limits.
+/// TCP resets a connection that is closed with unread bytes, and the client may then lose an answer that its kernel has
+/// already received. So we shut the connection down for writing and then read it to its end, within limits.
 pub(super) async fn linger_close<S>(stream: &mut S)
 where
     S: AsyncRead + AsyncWrite + Unpin,

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Remaining work of a turn, in requests and in bytes of requests, replies and events. Either can take long, so both
-/// are limited.
+/// Remaining work of a turn, in requests and in bytes of requests, replies and events. Many requests and many bytes
+/// both take long, so both are limited.
 pub(super) struct Turn {
     requests: usize,
     /// Limit of requests in this turn, including requests that are left over from an earlier turn.
@@ -15,7 +15,7 @@ pub(super) struct Turn {
 const TURN_REQUESTS: usize = 32;
 
 /// Number of requests in a turn while other clients send single requests. Short turns cost busy clients a quarter of
-/// their throughput, but the wait of a single request is less than twice as long as the request itself takes.
+/// their throughput, but a single request then waits for less than twice the time that it takes itself.
 const SHORT_TURN_REQUESTS: usize = 8;
 
 /// A client that sends no more requests than this at a time probably waits for each answer.

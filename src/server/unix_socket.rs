@@ -110,7 +110,7 @@ pub(super) fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile
     // The umask may have removed permissions from the file, so set them again before the socket listens.
     let listening = fs::set_permissions(file.path(), Permissions::from_mode(mode))
         .and_then(|()| socket.listen(BACKLOG));
-    // Release the lock before an error returns, because the error drops `file`, which acquires the lock again.
+    // Release the lock before returning an error, because `file` is then dropped, and its drop acquires the lock again.
     drop(lock);
     Ok((listening.map_err(failed)?, file))
 }
@@ -207,8 +207,8 @@ impl DirectoryLock {
                     let why = "its directory is locked by another program";
                     return Err(io::Error::new(io::ErrorKind::WouldBlock, why));
                 }
-                // The file system has no locks, so continue without one. Servers in such a directory must not start at
-                // the same time.
+                // The file system has no locks, so continue without a lock. Servers in such a directory must not start
+                // at the same time.
                 Err(TryLockError::Error(_)) => return Ok(Self { _directory: None }),
             }
         }

@@ -26,11 +26,11 @@ pub struct Disk(SimDisk);
 /// Faults of a disk. A rate of 0 means that this fault never happens.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiskFaults {
-    /// One write in this many fails.
+    /// One in this many writes fails.
     pub write_error_every: u64,
-    /// One write in this many stores only part of its bytes and fails.
+    /// One in this many writes stores only part of its bytes and fails.
     pub short_write_every: u64,
-    /// One sync in this many fails.
+    /// One in this many syncs fails.
     pub sync_error_every: u64,
     /// The free space in bytes.
     pub room_bytes: Option<u64>,
@@ -201,7 +201,7 @@ impl ServerHost {
             Ok(false) | Err(Error::StoreDamaged { .. } | Error::NotAStore { .. }) => {
                 return Ok(false);
             }
-            // The damage may have changed the version of the store's format.
+            // Not an error, because the damage may have changed the version of the store's format.
             Err(Error::StoreTooNew { .. }) => return Ok(false),
             Err(error) => return Err(error),
         }

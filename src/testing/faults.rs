@@ -100,7 +100,7 @@ impl Faults {
         *self.0.plan.lock() = plan;
     }
 
-    /// Makes future sessions follow the rules of an ensemble, where only committed writes prove that they are alive
+    /// Makes future sessions follow the rules of an ensemble, where only committed writes prove that a session is alive
     /// ([`SessionStatus::quorum_only`]).
     ///
     /// [`SessionStatus::quorum_only`]: crate::SessionStatus::quorum_only

@@ -45,7 +45,7 @@ pub(super) struct Pump {
     incoming: VecDeque<Incoming>,
     last_due: BootInstant,
     watches: Vec<Watch>,
-    /// Senders for watches that have ended with the wrapped session.
+    /// Senders of watches that ended because the wrapped session has ended.
     orphans: Vec<EventSender>,
     sleep: Option<(BootInstant, Sleep)>,
     over: bool,

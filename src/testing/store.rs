@@ -115,7 +115,7 @@ impl TestStore {
     }
 
     /// Lets time pass. A virtual clock moves from timer to timer, and after each timer the woken tasks run
-    /// ([`settle`](Self::settle)). The system's clock is simply awaited.
+    /// ([`settle`](Self::settle)). With the system's clock, this call waits in real time.
     pub async fn advance(&self, by: Duration) {
         let clock = self.clock();
         if !clock.is_virtual() {
@@ -131,8 +131,8 @@ impl TestStore {
         self.settle().await;
     }
 
-    /// Yields to other tasks until no request, reply, event or timer occurs at the store any more. Only on a
-    /// single-threaded executor have all ready tasks run by then.
+    /// Yields to other tasks until no request, reply, event or timer occurs at the store any more. By then all ready
+    /// tasks have run, but only if the executor is single-threaded.
     pub async fn settle(&self) {
         let mut quiet = Quiet::new(self);
         while !quiet.turn(self) {

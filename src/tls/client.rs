@@ -10,7 +10,8 @@ use super::{Pem, TlsError};
 /// The server's certificate must be valid now, be signed by one of these authorities (the system's are not used), and
 /// name the host or IP address of the URL. This check cannot be switched off.
 ///
-/// Certificates and keys are checked when connecting, which fails with [`Error::Tls`](crate::Error::Tls).
+/// Certificates and keys are checked when the client connects. If they cannot be used, connecting fails with
+/// [`Error::Tls`](crate::Error::Tls).
 ///
 /// ```no_run
 /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {

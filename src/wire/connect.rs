@@ -3,7 +3,7 @@
 use super::code::Code;
 use super::jute::{Data, Jute, Malformed, Reader, Text, records};
 
-/// Reserved xids, of frames that are not numbered requests. An answer has the xid of its request.
+/// Reserved xids, for frames that are not numbered requests. The answer to such a frame has the same xid.
 pub(crate) mod xid {
     pub(crate) const EVENT: i32 = -1;
     pub(crate) const PING: i32 = -2;
@@ -111,7 +111,7 @@ impl ConnectResponse<'_> {
     }
 }
 
-/// Last field of a record, which older clients leave out. The field is missing if the frame ends before it.
+/// A field at the end of a record, which older clients leave out. The field is missing if the frame ends before it.
 impl Jute<'_> for Option<bool> {
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(from.next().ok())

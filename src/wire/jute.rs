@@ -1,9 +1,8 @@
 //! Jute, the encoding of ZooKeeper's records. Integers are big-endian, and a length precedes each text, byte array and
 //! list.
 //!
-//! Values borrow from the frame, and only lists allocate. A list grows while its entries are read, because we never
-//! trust a length in a frame. In memory, a list takes at most sixteen times as many bytes as its entries take in the
-//! frame.
+//! Values borrow from the frame, and only lists allocate. We never trust a length in a frame, so a list grows while its
+//! entries are read. In memory, a list takes at most sixteen times as many bytes as its entries take in the frame.
 
 use std::borrow::Cow;
 use std::str::Utf8Error;
@@ -64,7 +63,7 @@ impl<'a> Reader<'a> {
         if length == -1 {
             return Ok(None);
         }
-        // Java servers also fail on other negative lengths and on lengths beyond the end of the frame.
+        // Java servers also fail on lengths below -1 and on lengths beyond the end of the frame.
         let length = usize::try_from(length).map_err(|_| Malformed("a length is negative"))?;
         let (head, rest) = self.rest.split_at_checked(length).ok_or(Malformed::CUT)?;
         self.rest = rest;

@@ -12,8 +12,8 @@ use crate::model::path::parent_of;
 
 records! {
     Refusal<'a> {
-        /// Kind of the reason: 1 for a reached limit, 2 for too large, 3 for a full disk, 4 for exhausted sequence
-        /// numbers, 5 for a wrong argument.
+        /// Kind of the reason: 1 for a reached limit, 2 for a size above a limit, 3 for a full disk, 4 for exhausted
+        /// sequence numbers, 5 for a wrong argument.
         kind: i32,
         /// Name of the limited resource for the kinds 1 and 2, description of the mistake for the kind 5.
         what: Text<'a>,

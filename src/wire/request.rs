@@ -283,8 +283,8 @@ by_op! {
 }
 
 impl Request<'_> {
-    /// Returns true for a multi with a read and a multiRead with a write. We refuse both, because a multi fails as a
-    /// whole, but the operations of a multiRead fail separately.
+    /// Returns true for a multi that contains a read, and for a multiRead that contains a write. We refuse both,
+    /// because a multi fails as a whole, but the operations of a multiRead fail separately.
     fn mixes_reads_and_writes(&self) -> bool {
         match self {
             Self::Multi(ops) => ops.iter().any(|op| op.op().is_read()),

@@ -60,8 +60,8 @@ impl Response<'_> {
     }
 }
 
-/// Appends the body of an event's frame. `zxid` is the transaction that fired the watch. `None` is sent as -1, as
-/// ZooKeeper does for an event that answers a setWatches, and for all events before 3.9.
+/// Appends the body of an event's frame. `zxid` is the transaction that fired the watch. `None` is sent as -1.
+/// ZooKeeper sends -1 before 3.9 for all events, and since then for events that answer a setWatches.
 pub(crate) fn put_event(event: &WatcherEvent<'_>, zxid: Option<i64>, to: &mut Vec<u8>) {
     // Clients ignore -1, because they record only a positive zxid as their last zxid.
     ReplyHeader::new(xid::EVENT, zxid.unwrap_or(-1), Code::Ok).put(to);

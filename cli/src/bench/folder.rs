@@ -15,8 +15,8 @@ pub(super) struct Folder(ZnodePath);
 
 const AT_ONCE: usize = 256;
 
-/// Number of attempts to remove a folder. An attempt fails if requests that were sent before their session ended still
-/// add znodes.
+/// Number of attempts to remove a folder. An attempt fails if the server is still executing an ended session's earlier
+/// requests, which add znodes.
 const ATTEMPTS: usize = 5;
 
 impl Folder {
@@ -35,7 +35,7 @@ impl Folder {
             let path: ZnodePath = format!("{prefix}-{number:08x}").parse()?;
             match create(&session, &path).await {
                 Ok(()) => {
-                    // Give the folder a child, because the server does not remove a container that has one.
+                    // Give the folder a child, because the server does not remove a container that has children.
                     let owner = path.join("owner")?;
                     let text = format!("lockkeeper bench, pid {}", std::process::id());
                     session.create(&owner, text, CreateMode::Ephemeral).await?;
@@ -56,7 +56,7 @@ impl Folder {
         loop {
             let session = client.session().await?;
             match remove_all(&session, &self.0).await {
-                // Try again. After an expiry, the client opens a new session.
+                // Try again. If the session has expired, the client opens a new session.
                 Err(
                     Error::NotEmpty { .. } | Error::ConnectionLoss | Error::SessionExpired { .. },
                 ) if attempt < ATTEMPTS => {

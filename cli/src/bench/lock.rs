@@ -98,7 +98,7 @@ impl Place {
             match self.observer.get_all_children_number(queue).await {
                 Ok(count) if count >= queued => return Ok(()),
                 Ok(_) => tokio::time::sleep(Duration::from_millis(1)).await,
-                // ZooKeeper before 3.6 cannot count the children, so we rely on the caller's pause.
+                // ZooKeeper before 3.6 cannot count a queue's entries, so we rely on the caller's pause.
                 Err(Error::Unimplemented { .. }) => return Ok(()),
                 Err(error) => return Err(error),
             }

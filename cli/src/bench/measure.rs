@@ -72,7 +72,7 @@ impl<'a> Run<'a> {
     }
 
     /// Closes the clients' sessions. Afterwards no client creates znodes, because the store executes all requests of a
-    /// session before its close.
+    /// session before it closes the session.
     pub(super) async fn end(self) {
         let mut closing = JoinSet::new();
         for client in self.clients {
@@ -207,7 +207,7 @@ impl<'a> Run<'a> {
     }
 
     async fn contended<L: Lock>(&self, workload: Workload, locks: Vec<L>) -> Result<Row, Failure> {
-        // Yield while holding the lock, so that a client that was wrongly granted the same lock runs and the check
+        // Yield while holding the lock. If another client was wrongly granted the same lock, it now runs, and the check
         // notices the violation.
         let hold = tokio::task::yield_now;
         contended(&locks, self.bench.warm_up, hold).await?;

@@ -16,15 +16,16 @@ pub(super) struct Row {
     pub(super) keys: usize,
     pub(super) per_s: Option<f64>,
     pub(super) times: Times,
-    /// Numbers of violations of exclusion and of order. `None` if they were not checked.
+    /// Number of grants that violated mutual exclusion, and number of grants out of order. `None` if these were not
+    /// checked.
     pub(super) violations: Option<(usize, usize)>,
     pub(super) session_timeout_ms: Option<u64>,
 }
 
 pub(super) struct Report {
     is_json: bool,
-    /// Round trip in microseconds. The report also shows times as multiples of it. The result of the workload
-    /// `round-trip` replaces the value that was measured for the heading.
+    /// Round trip in microseconds. The report also shows times as multiples of this round trip. The result of the
+    /// workload `round-trip` replaces the value that was measured for the heading.
     round_trip_us: f64,
 }
 
@@ -68,7 +69,7 @@ impl Report {
         let mut out = std::io::stdout().lock();
         let written = writeln!(out, "{text}").and_then(|()| out.flush());
         written.map_err(|error| match error.kind() {
-            // Stop the run, because further load on the store would be useless.
+            // Stop the run, because its remaining results would be lost.
             ErrorKind::BrokenPipe => Failure::Other("stopped: nobody reads the output".into()),
             _ => error.into(),
         })

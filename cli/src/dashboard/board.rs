@@ -191,7 +191,7 @@ impl Board {
         self.locks.get(path)
     }
 
-    /// Returns the state of the connection. Reports a store that has been silent for too long as suspended.
+    /// Returns the state of the connection, which is suspended if the store has been silent for too long.
     pub(super) fn store(&self, now: Instant) -> StoreState {
         let silent = now.saturating_duration_since(self.heard);
         match self.store.state {
@@ -270,8 +270,8 @@ impl Board {
         })
     }
 
-    /// Counts the locks with an overdue holder. The rank in this sort order is the time at which the holder becomes
-    /// overdue.
+    /// Counts the locks with an overdue holder. In the sort order `Overdue`, a lock's rank is the time at which its
+    /// holder becomes overdue.
     fn overdue(&self, now_ms: i64) -> usize {
         let end = (now_ms.saturating_add(1), ZnodePath::root());
         self.orders[Sort::Overdue.index()].range(..end).count()

@@ -12,8 +12,8 @@ use super::board::Figures;
 use super::shared::Shared;
 
 pub(super) struct LockMetrics {
-    /// A weak reference. A strong one would keep alive the client that follows the locks, and a drain waits for the end
-    /// of this client's session.
+    /// A weak reference, because a strong reference would keep alive the client that follows the locks, and a drain
+    /// would wait for that client's session.
     shared: Weak<Shared>,
     held: IntGauge,
     waiters: IntGauge,

@@ -72,7 +72,7 @@ impl Shared {
     }
 }
 
-/// A reading in progress. Its drop sets the earliest time of the next reading, even if the reading was canceled. A
+/// A reading in progress. Dropping it sets the earliest time of the next reading, even if the reading was canceled. A
 /// client that reconnects repeatedly can therefore not read more often.
 struct Reading<'a> {
     begun: Instant,

@@ -128,7 +128,7 @@ pub(super) async fn locks(shared: Arc<Shared>, cursor: Cursor, to: Sender<Bytes>
         if send(&to, text, &mut sent).await.is_err() {
             return;
         }
-        // Wake up at the next full second, when the hand-overs of another second can be sent.
+        // Wake up at the next full second, because the hand-overs of the past second can then be sent.
         let left = 1_000 - shared.now_ms().rem_euclid(1_000);
         pause(
             &mut changed,

@@ -102,7 +102,7 @@ fn checked(word: &str, outcome: Result<(), String>) -> Response<Body> {
     match outcome {
         Ok(()) => page(StatusCode::OK, format!("{word}\n")),
         Err(reason) => {
-            // The reason may be an error of another component and contain line breaks.
+            // Replace line breaks, because the reason must be one line and may be an error of another component.
             let reason = reason.replace(['\n', '\r'], " ");
             page(StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n"))
         }

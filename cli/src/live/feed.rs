@@ -36,7 +36,8 @@ pub(crate) enum News {
     Lost(Option<String>),
 }
 
-/// The locks below a prefix. Clones share the client, which is replaced if a new store replaces the current one.
+/// The locks below a prefix. Clones share the client. If a new store replaces the current store, a new client replaces
+/// that client.
 #[derive(Clone)]
 pub(crate) struct Feed {
     /// Settings for the connection to a new store. `None` if the store cannot be replaced.

@@ -29,7 +29,7 @@ impl Sort {
     }
 }
 
-/// Rank offset of holders without a known grant time, so that they are last, in queue order.
+/// Rank offset that places holders without a known grant time last, in queue order.
 const QUEUED: i64 = 1 << 62;
 
 pub(crate) fn granted_at(rank: i64) -> Option<i64> {

@@ -1,5 +1,5 @@
-//! [`LocalConnector`]: starts the server whenever none runs. Clients therefore keep their locks if the server is killed
-//! or ends at a logout.
+//! [`LocalConnector`]: starts the server whenever no server is running. Clients therefore keep their locks if the
+//! server is killed or ends at a logout.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,8 +37,8 @@ impl Connector for LocalConnector {
         Box::pin(async move {
             let url = store.url();
             let missing = async {
-                // The server may be killed while the client connects, so keep looking for a server. Hold a connection
-                // until the client has its own, so that the server does not exit as idle.
+                // The server may be killed while the client connects, so keep looking for a server. Hold a separate
+                // connection until the client has connected, so that the server does not exit as idle.
                 let (mut kept, mut pause) = (None::<Peer>, RETRY);
                 loop {
                     // Open no second connection while the first is open, because connections to a hung server would
@@ -109,7 +109,8 @@ fn restart(store: &LocalStore, status: &SessionStatus, is_restarting: &AtomicBoo
             }
         }
         is_restarting.store(false, Ordering::Release);
-        // The session may have been suspended again before we cleared the flag.
+        // Check the state again. If the session was suspended again before we cleared the flag, no other thread was
+        // started, so continue.
         let is_needed = status.state() == SessionState::Suspended;
         if !is_needed || is_restarting.swap(true, Ordering::AcqRel) {
             return;

@@ -21,8 +21,8 @@ pub(crate) fn detach(arguments: &[OsString]) -> Result<(), Failure> {
     // Close the caller's files before we open any file of our own. Otherwise the server would keep them open, for
     // example the lock file of a shell script.
     close_inherited();
-    // Leave the client's process group and terminal. `setsid` fails only for a group leader, and no client starts us as
-    // one.
+    // Leave the client's process group and terminal. `setsid` fails only in the leader of a process group, and no
+    // client starts this process as a leader.
     let _ = rustix::process::setsid();
     let kept = KEPT.map(|name| Some((name, std::env::var_os(name)?)));
     let mut command = Command::new(executable::listed()?);
@@ -43,7 +43,7 @@ fn close_inherited() {
     };
     let names = entries.flatten().map(|entry| entry.file_name());
     let files: Vec<i32> = names.filter_map(|it| it.to_str()?.parse().ok()).collect();
-    // The list includes the directory itself, which is closed by now.
+    // The list includes the descriptor through which we read the directory. That descriptor is closed by now.
     for file in files.into_iter().filter(|file| *file > 2) {
         let _ = nix::unistd::close(file);
     }

@@ -138,7 +138,7 @@ fn state_home(variable: Option<OsString>, home: &Path) -> Result<PathBuf, String
 fn machine() -> String {
     let files = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
     let mut ids = files.iter().filter_map(|file| fs::read(file).ok());
-    // Container images may have an empty file or the word `uninitialized`.
+    // In a container image, the file may be empty or contain the word `uninitialized`.
     let id = ids.find_map(|id| Some(id.trim_ascii().to_owned()).filter(|id| id.len() == 32));
     let id = id.unwrap_or_else(|| rustix::system::uname().nodename().to_bytes().to_owned());
     hash(&[b"lockkeeper ", id.as_slice()].concat())[..16].to_owned()

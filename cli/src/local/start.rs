@@ -54,7 +54,7 @@ impl LocalStore {
         lock().map_err(|error| format!("{} cannot be locked: {error}", path.display()))
     }
 
-    /// Finds a server that listens although the link to its socket is lost, and restores the link.
+    /// Looks for a server that listens but has lost the link to its socket, and restores the link.
     fn find_server(&self) -> Result<bool, String> {
         for socket in self.folder.sockets() {
             if peer_at(&socket)?.is_some() {
@@ -92,7 +92,7 @@ impl LocalStore {
             executable::listed().map_err(|error| failed("this executable: ", &error))?;
         let mut command = Command::new(&executable);
         command.args(["detach", "--"]).args(self.arguments(socket));
-        // The lock is the server's stdin until it listens.
+        // Pass the lock as the server's stdin. The server keeps the lock until it listens.
         command.stdin(lock).stdout(Stdio::piped());
         command.stderr(log.writer().map_err(|error| failed("its log: ", &error))?);
         let what = format!("{}: ", executable.display());

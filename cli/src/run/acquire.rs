@@ -97,7 +97,7 @@ impl Goal {
     }
 
     /// Fails if an outer `run` holds one of these locks, because we would wait for the outer `run` while it waits for
-    /// us. A token that is no longer in the queue belongs to a lock that was released.
+    /// us. If the token of the outer `run` is no longer in the queue, that lock was released.
     async fn check_nesting(&self, client: &Client) -> Result<(), Failure> {
         let Ok(held) = std::env::var(HELD) else {
             return Ok(());

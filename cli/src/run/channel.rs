@@ -66,7 +66,7 @@ pub(super) struct Waiting {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Running {
-    /// Process id of the command's first process, which is also its group id.
+    /// Process id of the command's first process. The command's process group has the same id.
     pub(super) group: i32,
     pub(super) cgroup: Option<PathBuf>,
     /// `None` for a session without a timeout.
@@ -239,7 +239,8 @@ impl Orders {
             match self.half.try_write(&self.partial) {
                 Ok(written) => drop(self.partial.drain(..written)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // The other process has ended. The reader of its reports notices this.
+                // The other process has ended. Report no error here, because the task that reads that process's reports
+                // notices the end.
                 Err(_) => self.partial.clear(),
             }
         }

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 /// includes suspended time and is the same for all processes.
 ///
 /// The guardian renews the lease every third of the session timeout, and a lease lasts nine tenths of the timeout. More
-/// than a fifth of the timeout is therefore left at each renewal, even in an ensemble, where a lease starts at an
-/// earlier write. If less is left, a renewal has failed, and the command must end.
+/// than a fifth of the timeout is therefore left at each renewal, even at an ensemble, where an answered write extends
+/// the lease only from the time of an earlier write. If less is left, a renewal has failed, and the command must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Deadlines {
     held_until: u64,

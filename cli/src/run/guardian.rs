@@ -26,8 +26,8 @@ use crate::locks::table::duration;
 /// Time limit for closing a session if we need no confirmation, for example after a loss.
 const SHORT_GOODBYE: Duration = Duration::from_secs(1);
 
-/// Time limit for the confirmation of a release. The limit allows for a restart of the server. It is not longer,
-/// because the user waits for the command's status.
+/// Time limit for the confirmation of a release. It is long enough for a restart of the server, but not longer, because
+/// the user waits for the command's status.
 const GOODBYE: Duration = Duration::from_secs(5);
 
 const BEFORE_NEXT_TERM: Duration = Duration::from_secs(1);
@@ -153,8 +153,8 @@ impl Guardian {
         }
     }
 
-    /// Waits until a stopped front continues and answers the grant. Returns an end if the front ends or the user gives
-    /// up.
+    /// Waits until a stopped front continues and answers the grant. Returns an [`End`] if the front ends or the user
+    /// gives up.
     async fn answer_to(&mut self, number: u64) -> Option<End> {
         while self.answered < number {
             match self.orders.next().await {

@@ -52,7 +52,7 @@ impl Messages {
         let text = match (crate::output::has_dumb_terminal(), waiting) {
             (true, None) => return,
             (true, Some(_)) => format!("{text}\n"),
-            // Leave the last column free. Some terminals wrap there, and we could not overwrite the line.
+            // Leave the last column free, because some terminals wrap there, and a wrapped line cannot be overwritten.
             (false, _) => format!("\r\x1b[2K{}", fitted(&text, columns() - 1)),
         };
         let _ = self.texts.try_send(text);

@@ -85,7 +85,7 @@ fn own_group(terminal: &File) -> Option<Pid> {
 }
 
 fn is_foreground() -> bool {
-    // Non-blocking, because another process may be reading.
+    // Open the terminal as non-blocking, because another process may be reading from it.
     let mut options = OpenOptions::new();
     options
         .read(true)

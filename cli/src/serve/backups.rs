@@ -30,7 +30,8 @@ pub(crate) const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 
 const RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// The thread that makes backups. Its drop does not wait for an unfinished backup, which the next start removes.
+/// The thread that makes backups. Dropping it does not wait for an unfinished backup. The next start removes such a
+/// backup.
 #[derive(Debug)]
 pub(super) struct Backups {
     _stop: Sender<()>,

@@ -181,8 +181,7 @@ async fn serve(mut stream: UnixStream, shared: Arc<Shared>) {
     }
 }
 
-/// Returns a description of the client. The description is an error if the client is neither the server's user nor
-/// root.
+/// Checks that the client is the server's user or root. Both results contain a description of the client.
 fn admitted(stream: &UnixStream) -> Result<String, String> {
     let Ok(peer) = stream.peer_cred() else {
         return Err("unix:unknown".into());
@@ -354,7 +353,8 @@ impl Shared {
     }
 }
 
-/// Keeps the connection open until the process ends or the client closes it. Reports if the drain is undone.
+/// Keeps the connection open until the process ends or the client closes it. If the drain is undone, reports this to
+/// the client.
 async fn wait_for_drain(monitor: ServerMonitor, mut stream: UnixStream) {
     let undone = async {
         while let Err(NotReady::Draining | NotReady::StoreFailed(_)) = monitor.check_ready() {

@@ -44,7 +44,8 @@ pub(crate) fn start(format: Format, level: &str) {
 }
 
 /// Aborts the process on a panic, because the thread may hold a lock or have left work half done. Destructors do not
-/// run, because they could mark the log as closed in order. The next start recovers all acknowledged writes.
+/// run, because they could mark the log as closed by an orderly shutdown. The next start recovers all acknowledged
+/// writes.
 fn end_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string);

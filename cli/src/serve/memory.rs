@@ -63,7 +63,7 @@ impl Memory {
         let segment = (rest / 32).clamp(LEAST_SEGMENT, LARGEST_SEGMENT);
         let connections = (rest / 16 / CONNECTION).max(1).min(flags.max_connections());
         // Events exist twice while they are sent to several clients, and a growing buffer is up to twice as large as
-        // its content. An eighth is reserved for fragmentation.
+        // its content. An eighth of `rest` is reserved for fragmentation.
         let beside = outgoing + outgoing / 2 + 2 * unfinished + BUILDING * client + rest / 8;
         let beside = beside + CONNECTION * connections;
         let is_kept = matches!(flags.data, Data::Folder(_));

@@ -1,4 +1,4 @@
-//! Does nothing on systems without systemd.
+//! Stand-in for `notify` on systems without systemd. It does nothing.
 
 use std::time::Duration;
 

@@ -25,13 +25,13 @@ pub(crate) fn alive() {
 /// this process (sd_watchdog_enabled(3)).
 pub(crate) fn watchdog_limit() -> Option<Duration> {
     let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
-    // A parent process may have passed these variables on to us.
+    // Check the pid, because a parent process may have passed its own variables on to us.
     let is_meant = match std::env::var_os("WATCHDOG_PID") {
         Some(_) => number("WATCHDOG_PID") == Some(std::process::id().into()),
         None => true,
     };
     let limit = number("WATCHDOG_USEC").filter(|us| *us > 0 && is_meant);
-    // We send two signs of life within the limit, and their interval must be at least 1 ms.
+    // Use at least 2 ms, because we send two signs of life within the limit, and their interval must be at least 1 ms.
     limit.map(|us| Duration::from_micros(us).max(Duration::from_millis(2)))
 }
 

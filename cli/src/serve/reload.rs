@@ -1,5 +1,5 @@
 //! [`Reloader`]: reloads the configuration, certificates and token while the server runs. A configuration with any
-//! error is refused as a whole, and the previous one stays in force.
+//! error is refused as a whole, and the previous configuration stays in force.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -122,7 +122,7 @@ impl<'a> Reloader<'a> {
         let config = Config::read(self.given)?;
         let plan = Plan::of(&config.flags)?;
         // An empty list of users admits every client. At a start, an operator may choose this, and the server logs a
-        // warning. A reload refuses the empty list, because the file may only be truncated.
+        // warning. A reload refuses an empty list, because it may result from a truncated file.
         if config.flags.user.is_empty() && !self.current.lock().users.is_empty() {
             return Err("no user is left, so any name with any password would be accepted: restart the server if you want this".into());
         }

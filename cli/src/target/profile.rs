@@ -199,7 +199,8 @@ fn unknown(place: &str, key: &str, expected: &str) -> String {
     )
 }
 
-/// Returns a value in its final form. A relative path starts at the folder of the file, not at the working directory.
+/// Returns a value in its final form. A relative path is resolved in the folder of the file, not in the working
+/// directory.
 fn checked(name: &str, text: &str, file: &Path) -> Result<OsString, &'static str> {
     let is_path = PATHS.contains(&name);
     match text {

@@ -33,7 +33,7 @@ pub(super) fn parse(url: &str) -> Result<Target, Failure> {
             false => format!("did you mean {}?", meant.join(" or ")),
         };
         Failure::Usage(match error {
-            // The library's error would list all forms of URLs.
+            // Write our own error, because the library's error lists all forms of URLs.
             TargetError::UnknownScheme { .. } => {
                 format!(
                     "\"{}\" is not the URL of a store: {question}",

@@ -27,7 +27,7 @@ pub(super) struct Rows {
     reversed: bool,
     filter: String,
     selected: Option<Row>,
-    /// Number of rows above the selected one on the screen.
+    /// Number of rows above the selected row on the screen.
     above: usize,
     /// True if the screen shows the first row. In this case, the screen also shows new rows that appear above.
     at_top: bool,

@@ -73,7 +73,7 @@ impl Screen {
     }
 
     pub(super) fn clear(&mut self) -> io::Result<()> {
-        // `Terminal::clear` asks for the cursor position, and not every terminal answers.
+        // Do not use `Terminal::clear`, because it asks for the cursor position, and not every terminal answers.
         let size = self.terminal.size()?;
         self.terminal.resize(Rect::from((Position::ORIGIN, size)))
     }

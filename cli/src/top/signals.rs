@@ -52,8 +52,8 @@ impl Signals {
         }
     }
 
-    /// Returns `true` if a signal that ends the command arrived together with SIGCONT. A stopped job that is ended
-    /// receives both signals, and different threads may handle them in either order.
+    /// Returns `true` if a signal that ends the command arrived together with SIGCONT. A stopped job receives both
+    /// signals when it is ended, and different threads may handle them in either order.
     pub(super) async fn end_follows(&mut self) -> bool {
         timeout(TOGETHER, self.end.first()).await.is_ok()
     }
@@ -91,7 +91,7 @@ fn end_when_blocked() -> io::Result<()> {
     let wait = move || {
         runtime.block_on(end.first());
         std::thread::sleep(PATIENCE);
-        // Restoring the modes needs no write. The content of the screen remains.
+        // Restore only the modes, because this needs no write. The content of the screen remains.
         screen::restore_modes();
         std::process::exit(0);
     };

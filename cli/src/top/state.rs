@@ -171,7 +171,7 @@ impl TopState {
     fn lose(&mut self, why: Option<String>) {
         let at = match &self.link {
             Connectivity::Lost { at, .. } => *at,
-            // The store was still reachable at this time.
+            // Use the time of the last answer, because the store was still reachable at that time.
             _ => self.heard,
         };
         self.link = Connectivity::Lost { at, why };

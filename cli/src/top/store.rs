@@ -13,7 +13,7 @@ use crate::revoke;
 
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Minimum delay before the next reading, as a multiple of the duration of the last one.
+/// Minimum delay before the next reading, as a multiple of the duration of the last reading.
 const PAUSE_FACTOR: u32 = 10;
 
 #[derive(Clone)]

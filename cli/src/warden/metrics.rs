@@ -19,7 +19,7 @@ struct State {
     warden: Option<Warden>,
 }
 
-/// A term of office. Its drop records that the warden no longer leads.
+/// A period in which this warden leads. Dropping it records that the warden no longer leads.
 pub(super) struct Term(Monitor);
 
 impl Drop for Term {

@@ -101,7 +101,7 @@ impl Members {
         self.hosts.join(", ")
     }
 
-    /// Connects to the next member. Each call tries the member after the last one.
+    /// Connects to the next member of the list, so that repeated calls try all members in turn.
     pub(super) async fn connect(&self, limit: Duration) -> Result<Connection, String> {
         let host = {
             let mut next = self.next.lock();

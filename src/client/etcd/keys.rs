@@ -9,7 +9,7 @@ use crate::model::path::ZnodePath;
 use crate::model::protocol::sequence_of;
 use crate::model::types::{SessionId, Stat, Zxid};
 
-/// Minimum number of digits of a number, as in ZooKeeper.
+/// Minimum number of digits of a sequence number, as in ZooKeeper.
 const DIGITS: usize = 10;
 
 #[derive(Clone, Debug)]
@@ -79,7 +79,7 @@ impl Keys {
         }
     }
 
-    /// Returns the name of the child of `parent` that has this key or is an ancestor of it. The flag is true if the
+    /// Returns the name of the child of `parent` that has this key or whose descendant has it. The flag is true if the
     /// child itself has this key.
     pub(super) fn child(&self, parent: &ZnodePath, kv: &KeyValue) -> Option<(String, bool)> {
         let (start, _) = self.below(parent);

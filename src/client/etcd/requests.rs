@@ -110,7 +110,8 @@ impl Shared {
                 tracing::debug!(session = %self.status.id(), reason, "an answer of etcd was lost");
                 Error::ConnectionLoss
             }
-            // Only a put with a lease fails with `NotFound`. The lease is the session's, so the session has ended.
+            // Among the calls of this file, only a put whose lease is gone fails with `NotFound`. The lease is the
+            // session's lease, so the session has ended.
             Failure::Refused {
                 code: Code::NotFound,
                 ..
@@ -296,7 +297,7 @@ impl Shared {
         let mut success = vec![operation(Operation::Delete(DeleteRange {
             key: key.clone(),
         }))];
-        // The session's key shows the waiter behind why the entry has left (`departure`).
+        // Record the reason in the session's key, where the waiter behind this entry reads it (`consequence`).
         if is_own {
             success.push(put(
                 self.own_key.clone(),
@@ -322,7 +323,8 @@ impl Shared {
             }),
             None => {
                 self.made.lock().remove(path);
-                // The end of the session deletes its entries, too.
+                // The entry may be missing because the session has ended. In this case, return the session's end as the
+                // error.
                 if is_own {
                     self.check_alive(connection).await?;
                 }
@@ -507,7 +509,7 @@ impl Shared {
                 own.clone(),
                 queue.clone(),
             ],
-            // The entry already exists if an earlier attempt has created it, but the answer was lost.
+            // The entry already exists if an earlier attempt has created it and only the answer was lost.
             failure: vec![own, queue],
         };
         let answer = self.txn(connection, txn, path.as_str()).await?;
@@ -759,7 +761,8 @@ impl Shared {
                         path: znode.as_str().to_owned(),
                     });
                 }
-                // Require that no child was created after we counted the children. Deleted children only make room.
+                // Require that no child was created after we counted the children. Deletions do no harm, because they
+                // only reduce the number.
                 let (key, end) = self.keys.below(znode);
                 txn.compare.push(Compare {
                     relation: LESS,
@@ -792,7 +795,7 @@ impl Shared {
     }
 }
 
-/// If an earlier operation creates the znode whose data this operation sets, changes the data of the create. Returns
+/// If an earlier operation creates the znode whose data this operation sets, puts the new data into the create. Returns
 /// false otherwise.
 fn set_in_create(op: &Op, earlier: &[Op], txn: &mut Txn) -> bool {
     let Op::SetData { path, data, .. } = op else {
@@ -909,11 +912,11 @@ fn found(
     numbered.or(exact)
 }
 
-/// Values of a session's key after it has deleted an entry.
+/// Values that a session's key has after the session has deleted an entry.
 const RELEASED: &[u8] = b"released";
 const WITHDRAWN: &[u8] = b"withdrawn";
 
-/// An entry that waits for another one to leave.
+/// An entry that waits for another entry to leave.
 pub(super) struct Waiter {
     pub(super) shared: Arc<Shared>,
     parent: ZnodePath,
@@ -922,7 +925,8 @@ pub(super) struct Waiter {
 }
 
 impl Waiter {
-    /// Returns the consequence of the departure of the entry ahead, which had this lease, at a revision.
+    /// Returns whether this entry is next, and why the entry ahead has left. The entry ahead had this lease, and was
+    /// deleted at revision `at`.
     pub(super) async fn consequence(&self, lease: i64, at: i64) -> Result<PredecessorGone> {
         let shared = &self.shared;
         let connection = shared.connected().await?;
@@ -941,8 +945,8 @@ impl Waiter {
             |(name, kv): &(String, KeyValue)| *name == self.entry && kv.lease == shared.lease;
         let position = children.entries.iter().position(is_own);
         let clear = position.is_some_and(|at| children.blocker(at, self.blockers).is_none());
-        // At the revision of the deletion, the session's key is gone if the session has ended, and has just been put if
-        // the session deleted the entry itself.
+        // Read the key of the deleted entry's session at the revision of the deletion. The key is missing if that
+        // session has ended, and was put at this revision if that session deleted the entry itself.
         let session = Range {
             revision: at,
             ..range(shared.keys.session(lease))

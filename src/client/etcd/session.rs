@@ -26,7 +26,7 @@ use crate::runtime::clock::Clock;
 
 /// Number of keep-alives that we send per lease time.
 const BEATS: u32 = 3;
-/// After a keep-alive that proves nothing, we send the next one after the lease time divided by this number.
+/// A keep-alive that proves nothing is repeated after the lease time divided by this number.
 const AGAIN: u32 = 20;
 /// We wait for an answer for the lease time divided by this number.
 const PATIENCE: u32 = 4;
@@ -226,7 +226,7 @@ impl Shared {
             .unwrap_or(Error::SessionClosed { session })
     }
 
-    /// Returns the connection. Waits until there is one.
+    /// Waits until there is a connection, and returns it.
     ///
     /// # Errors
     /// The reason for the end of the session.
@@ -310,7 +310,7 @@ impl Shared {
         })
     }
 
-    /// Returns the error of the session's end, if the lease has ended.
+    /// Returns an error, and ends the session, if a keep-alive shows that the lease has ended.
     pub(super) async fn check_alive(&self, connection: &Connection) -> Result<()> {
         match self.beat(connection).await {
             Ok(Beat::Gone) => {

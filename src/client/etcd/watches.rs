@@ -1,8 +1,8 @@
 //! Watches of a session, over one stream.
 //!
 //! A watch starts at the present revision, because etcd updates watches that start at earlier revisions only ten times
-//! a second. We therefore arm a watch first, and then read the watched keys. After a reconnection, we arm the watch and
-//! read the keys again.
+//! a second. We arm a watch before we read the watched keys, so that no change in between is missed. After a
+//! reconnection, we do both again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -245,7 +245,7 @@ impl Armed {
         self.signals.recv().await.is_some()
     }
 
-    /// Returns a watcher for the next change of a znode that was read as `kv` at a revision.
+    /// Returns a watcher for the next change of a znode. `kv` is the znode's key, as read at revision `at`.
     pub(super) fn watcher(
         mut self,
         shared: Arc<Shared>,
@@ -260,8 +260,8 @@ impl Armed {
                 };
                 let changed = match signal {
                     Signal::Event(event) => self.change(&event, kv.as_ref(), at),
-                    // Changes may have been missed, so report one. If there was none, this only costs the watcher a
-                    // read.
+                    // The watch was armed again, so changes may have been missed. Report a change in any case, because
+                    // a wrong report only costs the watcher a read.
                     Signal::Armed => Some(match (self.is_below, &kv) {
                         (true, _) => EventKind::NodeChildrenChanged,
                         (false, Some(_)) => EventKind::NodeDataChanged,
@@ -269,7 +269,8 @@ impl Armed {
                     }),
                 };
                 if let Some(kind) = changed {
-                    // The end of the session deletes its znodes, too.
+                    // The end of the session also deletes its znodes. In this case, return the session's end as the
+                    // error.
                     let is_own = kv.as_ref().is_some_and(|kv| kv.lease == shared.lease);
                     if is_own && kind == EventKind::NodeDeleted {
                         let connection = shared.connected().await?;

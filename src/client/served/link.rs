@@ -1,9 +1,9 @@
 //! [`Link`]: a session and its connection, behind one mutex. The thread that submits a request usually writes it to the
 //! socket. The thread that reads handles all bytes that have arrived, including replies that other threads wait for.
 //!
-//! No user code runs under the mutex. While a thread holds the mutex, it queues replies, events and changes of state in
-//! the session's order. After releasing the mutex, one thread at a time delivers the queued items. Because of this
-//! order, an event reaches its watcher before a later reply completes (invariant 3).
+//! No user code runs under the mutex. While a thread holds the mutex, it only queues replies, events and changes of
+//! state in the session's order. Then one thread at a time delivers the queued items in this order, without the mutex.
+//! An event therefore reaches its watcher before a later reply completes (invariant 3).
 
 mod delivery;
 mod writer;
@@ -60,8 +60,8 @@ struct Inner {
     dial: Option<Dial>,
     server: usize,
     is_deferred: bool,
-    /// True while a thread writes without holding the mutex. No other thread may write then, so that bytes keep their
-    /// order.
+    /// True while a thread writes without holding the mutex. No other thread may write during this time, so that bytes
+    /// keep their order.
     is_writing: bool,
     is_blocked: bool,
     /// True after a flush has timed out, until the socket accepts bytes again. Further flushes then return immediately.
@@ -91,8 +91,8 @@ pub(super) struct Duties {
     pub(super) next: Option<BootInstant>,
 }
 
-/// If a busy executor has read no bytes for this fraction of the session timeout, the supervisor reads the connection,
-/// so that the session survives.
+/// If a busy executor has read no bytes for the session timeout divided by this number, the supervisor reads the
+/// connection, so that the session survives.
 const UNREAD: u32 = 6;
 
 /// With at least this many unanswered requests, a call leaves its request to the reader. The reader writes many
@@ -318,7 +318,7 @@ impl Link {
                 let heard = inner.session.heard();
                 // Ignore an error, because `read` has already reported the lost connection to the session.
                 let _ = inner.read(now, &self.names);
-                // The connection's reader has left these bytes unread, so its runtime probably does not run.
+                // The connection's reader has left these bytes unread, so the reader's runtime probably does not run.
                 inner.lacks_reader |= inner.session.heard() != heard && inner.stream.is_some();
             }
             inner.session.handle_timeout(now);
@@ -407,7 +407,7 @@ impl Link {
     }
 
     pub(super) fn hand_back(&self) {
-        // Write the flag only if it is set, because this function runs for every reply.
+        // Clear the flag only if it is set, because this function runs for every reply.
         if self.is_taken_over.load(Ordering::Acquire) {
             self.is_taken_over.store(false, Ordering::Release);
         }

@@ -118,7 +118,7 @@ pub(super) struct ClientSession<T> {
     proofs: VecDeque<Proof<T>>,
     queued: VecDeque<(T, Request)>,
     held_bytes: usize,
-    /// Created znodes whose caller received an error. The next connection deletes them.
+    /// Created znodes whose caller received an error. We delete these znodes on the next connection.
     undone: Vec<ZnodePath>,
     watches: WatchTable,
     frames: Frames,
@@ -170,8 +170,8 @@ enum Awaited<T> {
     /// The create of an enqueue at a ZooKeeper server. The enqueue's [`Listing`](Self::Listing) is the next element of
     /// `under_way`.
     Entry(Create),
-    /// The second request of an enqueue at a ZooKeeper server, which lists the queue. Holds the create's result once
-    /// this result has arrived.
+    /// The second request of an enqueue at a ZooKeeper server, which lists the queue. Stores the create's result from
+    /// its arrival until the list arrives.
     Listing(T, Option<Result<(ZnodePath, Zxid)>>),
     Read,
     Undo(ZnodePath),
@@ -208,8 +208,8 @@ pub(super) const KEPT_BYTES: usize = 8 << 10;
 
 const PINGS: u32 = 3;
 
-/// Shortest pause before an attempt to connect in the second round over the servers. The first round has no pauses.
-/// Each further round doubles the pause, up to [`SessionOptions::longest_pause`].
+/// Shortest pause before an attempt to connect in the second round over the servers. The first round has no pauses. The
+/// length is random, and each further round doubles its bounds, up to [`SessionOptions::longest_pause`].
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
 /// Bounds on the time limit of an attempt to connect. The limit is a third of the session timeout for one server, and

@@ -85,7 +85,7 @@ pub(crate) trait Dialer: fmt::Debug + Send + Sync {
     fn connect(&self, to: Dial) -> BoxFuture<io::Result<Arc<dyn Socket>>>;
 
     /// Returns true if this error of [`connect`](Self::connect) means that no program listens at an address of this
-    /// machine. The message then advises the user to start a server.
+    /// machine. Messages about the failure then advise the user to start a server.
     fn is_absent(&self, _error: ErrorKind) -> bool {
         false
     }

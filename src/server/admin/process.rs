@@ -9,7 +9,7 @@ use rustix::process::{Resource, getrlimit};
 
 /// Returns the number of open files, including sockets, or 0 if the system does not report it.
 pub(in crate::server) fn open_files() -> u64 {
-    // Listing the directory opens one more file.
+    // Subtract one, because listing the directory opens one more file.
     let open = fs::read_dir("/proc/self/fd").map_or(0, |files| files.count().saturating_sub(1));
     open as u64
 }
@@ -53,7 +53,7 @@ pub(in crate::server) struct FolderFiles {
 pub(in crate::server) fn folder_files(folder: &Path) -> FolderFiles {
     let mut found = FolderFiles::default();
     for file in fs::read_dir(folder).into_iter().flatten().flatten() {
-        // The file was removed after it was listed.
+        // Skip a file that was removed after it was listed.
         let Ok(metadata) = file.metadata() else {
             continue;
         };

@@ -134,8 +134,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                 self.begin_penalty();
             }
         }
-        // The parser stops at a failed proof. Submit nothing before the penalty is over, so that the answer to the
-        // proof cannot leave earlier by any path.
+        // The parser stops at a failed proof. Submit nothing before the penalty is over, so that no step can send the
+        // answer to the proof earlier.
         if self.penalty.is_some() {
             return Ok(0);
         }
@@ -461,9 +461,9 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
         let is_unread = match self.protocol.has_room() {
             true => self.stream.is_readable(),
-            // We do not read at the moment. If answers wait for the log, the server is the cause, so the session must
-            // not expire. Otherwise the client is silent. Requests that wait for room in the log have already touched
-            // the session.
+            // We read nothing at the moment. If answers wait for the log, the server is the cause, so the session must
+            // not expire. Otherwise the client reads no answers and counts as silent. Requests that wait for room in
+            // the log have already touched the session.
             false => self.blocked.is_some(),
         };
         if !is_unread {

@@ -434,7 +434,7 @@ impl World {
             line.pipe.close();
             line.woken.0.store(true, SeqCst);
         }
-        // After the longest penalty and the longest timeout, nothing is left.
+        // After the longest penalty and the longest timeout, no connection and no session is left.
         for seconds in [4, 120] {
             self.run();
             self.clock.advance(Duration::from_secs(seconds));

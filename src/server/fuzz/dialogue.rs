@@ -68,7 +68,8 @@ impl Dialogue {
         }
     }
 
-    /// Returns true if no reply is due. A reply to a proof of identity may be held back.
+    /// Returns true if no reply is due. While a proof of identity is unanswered, no reply is due, because a penalty may
+    /// hold back all replies.
     pub(super) fn is_answered(&self) -> bool {
         let is_proof = |it: &Pending| matches!(it.due, Ok(Op::Auth | Op::Sasl));
         self.phase != Phase::Open || self.pending.is_empty() || self.pending.iter().any(is_proof)
@@ -202,7 +203,7 @@ impl Dialogue {
         assert!(was_armed, "no reply has armed {departure:?}");
     }
 
-    /// An event must arrive before any reply that shows its transaction.
+    /// An event must arrive before any reply that reveals the event's transaction.
     fn hear_transaction(&mut self, header: &ReplyHeader) {
         let zxid = header.zxid;
         assert!(zxid >= self.fired, "{header:?} after {:#x}", self.fired);

@@ -15,7 +15,7 @@ use crate::model::types::SessionId;
 use crate::runtime::clock::BootInstant;
 
 pub(super) struct Leader {
-    /// The store after all proposals, committed or not, on which the leader decides new writes.
+    /// The store after all proposals, committed or not. The leader decides new writes on this state.
     pub(super) core: Core,
     pub(super) followers: BTreeMap<usize, Follower>,
     pub(super) owners: BTreeMap<SessionId, usize>,

@@ -8,7 +8,7 @@ use super::date::date;
 use super::line;
 use crate::model::types::SessionId;
 
-/// Figures of mntr. ZooKeeper has about 500 figures, and we report only the ones that tools read.
+/// Figures of mntr. ZooKeeper has about 500 figures, and we report only the figures that tools read.
 #[derive(Clone, Debug)]
 pub(crate) struct Monitor<'a> {
     pub(crate) version: &'a str,

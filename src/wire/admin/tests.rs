@@ -297,7 +297,7 @@ fn a_word_is_its_four_letters_and_nothing_else_is_one() {
     for word in Word::ALL {
         let letters = word.letters().as_bytes().try_into().unwrap();
         assert_eq!(Word::parse(letters), Some(word));
-        // Read as a frame's length, each word exceeds any limit.
+        // If a word is read as the length of a frame, the length exceeds any limit.
         assert!(u32::from_be_bytes(letters) > 0x6000_0000);
     }
     assert_eq!(Word::parse(*b"zzzz"), None);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Pid;
 
-/// A cgroup below this process's own cgroup. Its drop removes the directory of an empty cgroup.
+/// A cgroup below this process's own cgroup. Dropping it removes the directory if the cgroup is empty.
 pub(super) struct Cgroup(PathBuf);
 
 impl Cgroup {
@@ -65,7 +65,7 @@ fn directory(mounts: &str, own: &str) -> Option<PathBuf> {
         kind.starts_with("cgroup2 ").then_some(())?;
         let mut fields = mount.split(' ').skip(3);
         let (root, point) = (fields.next()?, fields.next()?);
-        // Containers may mount only a part of the hierarchy.
+        // A container may mount only a part of the hierarchy, so find the path below the mounted part.
         let below = Path::new(path).strip_prefix(root).ok()?;
         Some(Path::new(point).join(below))
     })

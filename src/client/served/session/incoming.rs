@@ -250,8 +250,8 @@ impl<T> ClientSession<T> {
                 if self.close_by.is_some() {
                     return self.end(End::Closed);
                 }
-                // Not `ConnectionLoss`, which would mean that the requests may have been executed. The server executes
-                // nothing after a refused proof.
+                // Do not return `ConnectionLoss`, because it would mean that the requests may have been executed. The
+                // server executes nothing after a refused proof.
                 self.fail_replies(&Error::AuthFailed);
                 self.pause(now);
             }
