@@ -220,7 +220,7 @@ impl Engine {
             state_now.alarm = Some(self.clock.now().after(Duration::from_secs(1)));
             return state_now.alarm;
         }
-        // Count the stall before the core decides about any session, because no session may expire only because the
+        // Count the stall before the core decides about any session. Otherwise a session could expire only because the
         // store was late.
         state_now.count_stall(&self.clock);
         let now = self.now(true, true);

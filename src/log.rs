@@ -70,8 +70,8 @@ pub(crate) use self::writer::{Exclusive, Log, LogParts, spawn};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
     pub(crate) syncs: bool,
-    /// True if a change requested by another process's session is acknowledged only once it is in the log. These
-    /// sessions then survive a kill of the store's process.
+    /// True if a change requested by another process's session is acknowledged only once it is in the log. Sessions of
+    /// other processes then survive a kill of the store's process.
     pub(crate) keeps_sessions: bool,
     pub(crate) longest_timeout_ms: u64,
     pub(crate) sizes: Sizes,

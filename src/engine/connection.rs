@@ -61,7 +61,7 @@ pub(crate) struct AuditedChange {
 #[derive(Debug)]
 pub(crate) enum SessionRequest {
     Request(Request),
-    /// A sign of life. A frame that we cannot read counts as one, too.
+    /// A sign of life. We also use this variant for a frame that we cannot read.
     Ping,
     Identify(Identity),
     /// Restores watches after a reconnection. The events that the watches have missed precede the answer.
@@ -452,7 +452,7 @@ impl Connection {
     }
 
     /// Waits for the log on behalf of a message with this bound. Check [`may_leave`](Self::may_leave) again afterwards,
-    /// because one wait may not be enough.
+    /// because one call waits either for the bound or for `proved_at`.
     ///
     /// # Errors
     /// [`Error::StoreFailed`] if the message can never leave.

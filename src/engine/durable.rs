@@ -42,8 +42,8 @@ use crate::runtime::future::BoxFuture;
 
 pub(super) struct Durable {
     queue: Arc<WriteQueue>,
-    /// Last transaction of the last core call, which the replies and events of that call wait for. 0 if they need not
-    /// wait.
+    /// Last transaction of the last core call. The replies and events of that call wait until the log has it. 0 if they
+    /// need not wait.
     visible_zxid: Zxid,
     /// Last reserved epoch. Its reservation may still be in the queue.
     reserved: u32,
@@ -55,7 +55,7 @@ pub(super) struct Durable {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timeouts {
     pub(super) longest_ms: u64,
-    /// The transaction that the log must have before `longest_ms` is durable.
+    /// Once the log has this transaction, `longest_ms` is durable.
     pub(super) recorded_at: Zxid,
     /// The longest timeout that options have ever allowed, in milliseconds. 0 if the store was never served.
     pub(super) allowed_ms: u64,
@@ -207,8 +207,8 @@ impl Durable {
     fn append_terms(&self) {
         let timeouts = &self.timeouts;
         self.queue.append_record(&Record::SessionTerms {
-            // While the pause lasts, the log says that sessions are not kept, so that the next start pauses again after
-            // a kill.
+            // While the pause lasts, the log says that sessions are not kept, so that the next start pauses again if
+            // this process is killed.
             are_kept: timeouts.are_sessions_kept && timeouts.pause_until.is_none(),
             allowed_ms: timeouts.allowed_ms,
         });
@@ -245,7 +245,7 @@ impl Durable {
         is_busy.then(|| Box::pin(self.queue.clone().wait_for_room(bytes, frees(request))) as _)
     }
 
-    /// Notes the timeout of a session that the transaction `opened` has just opened. This transaction is not in the log
+    /// Notes the timeout of a new session. `opened` is the transaction that opened the session. It is not in the log
     /// yet.
     pub(super) fn note_timeout(&mut self, ms: u64, opened: Zxid) {
         // Record only a new longest timeout, because only the longest one determines a pause.

@@ -187,7 +187,7 @@ impl Store {
 }
 
 /// Opens the store on a disk, repairs its log and writes the first batch. The returned [`LogParts`] write the rest of
-/// the log. Also returns the last epoch that was reserved before this opening, and the last one that this opening
+/// the log. Also returns the last epoch that was reserved before this opening, and the last epoch that this opening
 /// reserves.
 pub(super) fn read(
     disk: &Arc<dyn Disk>,

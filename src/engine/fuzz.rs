@@ -1,5 +1,5 @@
 //! Entry point of the fuzzer `opening`. A store opens arbitrary bytes as a data directory, writes to it, and opens it
-//! again. Also checks of a whole store in memory, for the fuzzer `conversation`.
+//! again. The fuzzer `conversation` uses the checks of a whole store in memory.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -24,7 +24,8 @@ const IS_CLOSED_IN_ORDER: u8 = 2;
 /// Flag that selects a salvaged copy of the directory.
 const IS_SALVAGED: u8 = 1 << 6;
 
-/// More than the longest pause after a restart, which is the longest timeout that a log can contain, plus a margin.
+/// More than the longest pause after a restart. That pause is the longest timeout that a log can contain, plus a
+/// margin.
 const LONGEST_PAUSE: Duration = Duration::from_secs(26 * 24 * 3600);
 
 impl Store {

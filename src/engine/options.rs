@@ -32,7 +32,7 @@ pub struct StoreOptions {
 /// | the program is killed | every acknowledged write | every acknowledged write to persistent znodes | all writes except the last ones, which had not yet reached the operating system |
 /// | the machine stops | every acknowledged write | every acknowledged write to persistent znodes | the writes that had reached the disk |
 /// | sessions of other processes, after the program closes the store | yes | yes | yes |
-/// | sessions of other processes, after an unclean stop | yes | ended, with a pause | ended, with a pause if logged |
+/// | sessions of other processes, after an unclean stop | yes | ended, with a pause | ended, with a pause if the log has them |
 ///
 /// Zxids, and therefore fencing tokens, never go backward in any of these cases. Sessions of the store's own process
 /// end with the process, and so do their ephemeral znodes. If such a session creates a container and no server is
@@ -40,7 +40,7 @@ pub struct StoreOptions {
 ///
 /// After an unclean stop, the log may lack transactions that were acknowledged to sessions of other processes, such as
 /// the release of a lock. The store cannot continue these sessions. At its next start it ends all of them, and opens no
-/// new session until no client can still believe in its old one. This *pause* lasts for the longest timeout ever
+/// new session while a client may still believe in its old session. This *pause* lasts for the longest timeout ever
 /// granted, plus a hundredth for slow clocks. A call that opens a session waits for the end of the pause. The
 /// durability class of the stopped run decides whether there is a pause, not the class of the next run. If a store was
 /// ever served, its copies and the stores restored from its backups pause in every class, for the longest timeout ever
@@ -79,8 +79,8 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    /// Largest limit for the number of znodes, of sessions, and of watches per session. A higher limit is reduced to
-    /// this one.
+    /// Largest limit for the number of znodes, of sessions, and of watches per session. Higher limits are reduced to
+    /// this value.
     pub const MAX: usize = 1 << 31;
 
     /// Longest session timeout, 2^31 - 1 ms (24.8 days), because ZooKeeper's protocol uses a signed 32-bit number.
@@ -110,7 +110,7 @@ impl StoreOptions {
     /// Sets the shortest and the longest session timeout, from 1 ms to
     /// [`MAX_SESSION_TIMEOUT`](Self::MAX_SESSION_TIMEOUT). The defaults are 2 and 20 ticks. A requested timeout outside
     /// the bounds is replaced with the nearest bound. When a session of another process reconnects, its timeout cannot
-    /// become longer than the one it was opened with.
+    /// exceed the timeout that it was opened with.
     #[must_use]
     pub fn session_timeouts(mut self, shortest: Duration, longest: Duration) -> Self {
         let shortest = shortest.clamp(Duration::from_millis(1), MAX_SESSION_TIMEOUT);
@@ -173,9 +173,9 @@ impl StoreOptions {
         self
     }
 
-    /// Sets the digest of the superuser, who has every right: `user:` and the base64 of the SHA-1 of `user:password`,
-    /// as in `zookeeper.DigestAuthenticationProvider.superDigest`. A client proves this identity with
-    /// [`ConnectOptions::auth`](crate::ConnectOptions::auth).
+    /// Sets the digest of the superuser, who has every right. The digest is `user:` followed by the base64 of the SHA-1
+    /// of `user:password`, as in `zookeeper.DigestAuthenticationProvider.superDigest`. A client proves this identity
+    /// with [`ConnectOptions::auth`](crate::ConnectOptions::auth).
     ///
     /// # Errors
     /// [`Error::BadArguments`] if the text is not such a digest. The error does not show the text, because it might be
@@ -202,7 +202,7 @@ impl StoreOptions {
     /// Sets the sizes in bytes of the log's first segment (at least 64 KiB) and of its largest segment. Each segment is
     /// twice as large as the one before it, up to the largest size. The defaults are 16 MiB and 64 MiB.
     ///
-    /// The store refuses transactions that are larger than a quarter of the first segment with [`Error::TooLarge`]. In
+    /// The store refuses a transaction with [`Error::TooLarge`] if it is larger than a quarter of the first segment. In
     /// any case it refuses transactions that are larger than 2 MiB plus 1 KiB. A transaction contains the data of its
     /// request. In its access control lists, each `auth` entry is replaced with all identities of the session.
     #[must_use]

@@ -34,8 +34,8 @@ struct Inner {
     /// Bytes that the connection's task holds outside the outbox, in unsent messages and in requests.
     beside: usize,
     account: Account,
-    /// Limit of `bytes` when an event is added. If an event would exceed it, the client reads too slowly and its
-    /// connection is closed.
+    /// Limit of `bytes` when an event is added. If an event would exceed this limit, the connection is closed, because
+    /// its client reads too slowly.
     limit: usize,
     end: Option<Ending>,
     /// True if the connection was woken for an event and has taken nothing out since. The next event then needs no
@@ -58,7 +58,7 @@ pub(crate) enum Message {
         watch: WatchKey,
         news: WatchUpdate,
     },
-    /// The answer to the oldest unanswered request. `zxid` is the last zxid that the store had applied.
+    /// The answer to the oldest unanswered request. `zxid` is the last zxid that the store had applied at that time.
     Answer {
         zxid: Zxid,
         answer: Result<CoreReply, Error>,
@@ -183,8 +183,8 @@ impl Outbox {
         self.waker.register(waker);
     }
 
-    /// Moves messages that may leave to `to`, at least one and about `room` bytes. Stops at the first message that may
-    /// not leave, even if later messages may, because the order must be kept.
+    /// Moves messages to `to`, about `room` bytes and at least one message. Stops at the first message that may not
+    /// leave yet, because later messages must not overtake it.
     pub(crate) fn take(
         &self,
         room: usize,

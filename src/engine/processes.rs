@@ -12,7 +12,7 @@ use crate::runtime::process::LocalProcess;
 
 impl Connection {
     /// Records the process whose exit ends the session, or that there is none. Await this before the client learns that
-    /// it has the session. From then on, the process that was recorded before may exit, and its exit must not end the
+    /// it has the session, because the previously recorded process may exit from then on, and its exit must not end the
     /// session.
     ///
     /// # Errors
@@ -42,7 +42,8 @@ impl Engine {
 }
 
 fn record(engine: &Engine, session: SessionRef, process: Option<LocalProcess>) -> Result<()> {
-    // Hold this lock while writing, because the last connection of a session must also be the last to write.
+    // Hold this lock during both the check and the write. Otherwise a former connection of the session could overwrite
+    // the record of the newer connection.
     let mut file = engine.files.as_ref().map(|files| files.processes());
     if !engine.state.lock().core.is_current(session) {
         return Ok(());
@@ -51,7 +52,7 @@ fn record(engine: &Engine, session: SessionRef, process: Option<LocalProcess>) -
         file.record(session.id, process, || all(engine))?;
     }
     // Set the process in memory only after the write. Otherwise the client's next attempt after a failed write would be
-    // skipped, because nothing seems to have changed.
+    // skipped, because the process would seem to be recorded already.
     let mut state = engine.state.lock();
     if state.core.is_current(session) {
         let process = process.map(|process| Box::new((session.id, process)));

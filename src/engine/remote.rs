@@ -26,8 +26,8 @@ pub(crate) struct Remote {
 }
 
 impl Store {
-    /// Admits sessions of other processes. From now on we log everything, even the changes of sessions of this process,
-    /// because other processes may see them.
+    /// Admits sessions of other processes. From now on we log everything, even changes made by sessions of this
+    /// process, because other processes may see them.
     ///
     /// # Errors
     /// [`StoreFailed`](crate::Error::StoreFailed), [`DiskFull`](crate::Error::DiskFull),

@@ -51,8 +51,8 @@ impl SessionTable {
         };
     }
 
-    /// Gives a session a new connection, and returns the former one. The bound stays, because the new connection must
-    /// not show an older state than the former connection did.
+    /// Gives a session the outbox of a new connection, and returns the former outbox. The bound stays, because the new
+    /// connection must not show an older state than the former connection did.
     pub(super) fn attach(&mut self, slot: u32, outbox: Arc<Outbox>) -> Option<Arc<Outbox>> {
         let slot = self.slot(slot);
         slot.follower = None;
@@ -158,8 +158,8 @@ impl SessionTable {
             .filter_map(|outbox| outbox.account().map(|account| (account, outbox)))
             .collect();
         let own = self.unread.own_bytes(unread.len());
-        // Connections that hold less than half of an equal share of the limit are closed last, so that a client that
-        // reads does not lose its connection because of slow clients.
+        // Connections that hold less than half of an equal share of the limit are closed last, so that slow clients do
+        // not cost a reading client its connection.
         unread.sort_unstable_by_key(|((bytes, since), _)| (*bytes <= own, *since));
         for (_, outbox) in unread {
             if !self.unread.is_over() {

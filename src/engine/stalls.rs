@@ -54,7 +54,7 @@ impl StallMeter {
         if late < SLACK {
             return Duration::ZERO;
         }
-        // The late beat is still to come. It will add only the lateness after this moment.
+        // The late beat may still follow. It must add only the lateness after this moment.
         self.due = awake;
         self.counted.add(late);
         late

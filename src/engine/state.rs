@@ -64,8 +64,8 @@ impl State {
 
     /// Makes one call to the core, and hands the resulting transactions to the log. Both steps happen under one lock.
     ///
-    /// Otherwise another session could see a transaction that the log does not have yet, and [`bind`](Self::bind) would
-    /// not hold back the answer to that session (invariant 2).
+    /// Otherwise another session could see a transaction that was not handed to the log yet, and [`bind`](Self::bind)
+    /// would not hold back the answer to that session (invariant 2).
     #[inline]
     pub(super) fn apply<T>(&mut self, act: impl FnOnce(&mut Core, &mut Effects) -> T) -> T {
         self.apply_logged(|core, effects, _| act(core, effects))
@@ -194,8 +194,9 @@ impl State {
                     }
                 }
                 Peer::Local(status) => {
-                    // Do this before the lock is released. From then on, other sessions can take the locks of the ended
-                    // session, so the ended session's guards must not report these locks as held (invariant 6).
+                    // Do this before the store's lock is released, because other sessions can then acquire the
+                    // distributed locks of the ended session. Its guards must no longer report these locks as held
+                    // (invariant 6).
                     status.set_closing();
                     let state = match ended.end {
                         End::Expired => SessionState::Expired,

@@ -97,7 +97,7 @@ impl Store {
         Some(state.stalls.as_ref()?.counted.read())
     }
 
-    /// Checks that the store opens new sessions at this time. The error is the reason why it does not.
+    /// Checks that the store opens new sessions at this time. Otherwise the error states the reason.
     pub(crate) fn check_admission(&self) -> Result<(), NotAdmitting> {
         if self.0.pause().is_some() {
             return Err(NotAdmitting::Pause);
@@ -237,7 +237,7 @@ impl Store {
             true
         });
         // The loop above counts only paths of existing znodes, so add the watched paths without a znode. All of these
-        // count, because no client can watch the children of a missing znode.
+        // count, because a missing znode has no watches on children, which the lists omit.
         watched.paths += self.0.state.lock().core.watched_absences();
         watched
     }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// Number of bytes that wait for the clients of a store to read them, over all connections.
 ///
 /// While the sum exceeds the limit, the connection with the oldest unread bytes is closed, unless it holds few bytes. A
-/// client that keeps reading is never closed, no matter how much it requests. The age of a byte is the number of bytes
-/// that have arrived after it, so we need no clock.
+/// client that keeps reading never loses its connection, no matter how much it requests. The age of a byte is the
+/// number of bytes that have arrived after it, so no clock is needed.
 #[derive(Debug)]
 pub(crate) struct Unread {
     limit: AtomicUsize,

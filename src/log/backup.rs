@@ -157,8 +157,8 @@ pub fn restore(file: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<Summary>
     Ok(summary(&head, &core, bytes))
 }
 
-/// Reads a backup. Returns the header and the content of the store that continues from it, and the backup's size in
-/// bytes.
+/// Reads a backup. Returns the header and the content of the store that continues from the backup, and the backup's
+/// size in bytes.
 fn restored(
     disk: &dyn Disk,
     name: &str,

@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;
             let bits = u64::from(byte & 0x7f);
-            // The tenth byte has room for only one bit of the number, and further bits would be lost.
+            // The tenth byte has room for only one bit of the number. Refuse further bits, because they would be lost.
             if shift == 63 && bits > 1 {
                 break;
             }
@@ -184,7 +184,7 @@ pub(crate) trait Put {
         self.put_bytes(path.as_str().as_bytes());
     }
 
-    /// Appends 0 for the open list, otherwise the number of entries + 1 and the entries.
+    /// Appends 0 for the open list. For other lists, appends the number of entries plus 1, and then the entries.
     fn put_acl(&mut self, acl: &Acl) {
         let Some(entries) = acl.entries() else {
             return self.put_varint(0);

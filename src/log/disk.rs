@@ -69,7 +69,7 @@ pub(crate) trait DiskFile: Send + Sync {
     fn identity(&self) -> io::Result<FileIdentity>;
 }
 
-/// Identity of a file. A rename keeps the identity, and a copy of the file has another one.
+/// Identity of a file. A renamed file keeps its identity. A copy of the file has a different identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileIdentity {
     pub(crate) device: u64,

@@ -21,8 +21,8 @@ use crate::model::watch::{WatchCell, WatchUpdate};
 use crate::runtime::future::wake_all;
 
 pub(crate) struct DurabilityBarrier {
-    /// Transactions up to this zxid are as durable as their class requires. [`CLOSED`] once the log has failed. Changed
-    /// only under the lock of `inner`, and read without this lock.
+    /// Transactions up to this zxid are as durable as the durability class requires. [`CLOSED`] once the log has
+    /// failed. Changed only under the lock of `inner`, and read without this lock.
     open_to: AtomicI64,
     /// True if replies and events may pass before the log has their transactions (durability class `None`), unless the
     /// log has failed.
@@ -131,7 +131,7 @@ impl DurabilityBarrier {
     pub(crate) fn open(&self, zxid: Zxid) {
         let mut woken = Vec::new();
         let mut inner = self.inner.lock();
-        // Stay closed, because a sync that succeeds after a failed one proves nothing (invariant 12).
+        // Stay closed, because a successful sync after a failed sync proves nothing (invariant 12).
         if inner.failure.is_some() {
             return;
         }

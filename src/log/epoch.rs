@@ -111,7 +111,7 @@ pub(crate) fn wait(first: Zxid, now_ms: i64) -> Duration {
 }
 
 /// Returns the zxid above which a restored, copied or salvaged store assigns its zxids. This is the current [limit], so
-/// of two such stores, the one that is made later starts above the other.
+/// the later of two such stores starts above the earlier one.
 ///
 /// `reserved` is the last reserved epoch in the content, and `made` is the clock's epoch when the content was saved. If
 /// `reserved` was beyond the limit even at that time, the clock of the original store was ahead. The new store then

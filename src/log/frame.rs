@@ -2,7 +2,7 @@
 //! write and one sync.
 //!
 //! Each frame states which frames were synced when it was written. This matters if recovery finds a broken frame before
-//! a whole one. If the whole frame states that the broken frame was synced, the broken frame was damaged later.
+//! a whole frame. If the whole frame states that the broken frame was synced, the broken frame was damaged later.
 //! Otherwise the broken frame and all frames after it are lost, but none of them was acknowledged.
 
 use crc32fast::hash;
@@ -322,7 +322,8 @@ impl<'a> Scanner<'a> {
                 return Ok(());
             }
             let Some(skipped) = bytes[8..].windows(8).position(|found| found == salt) else {
-                // A head that starts in the last 15 bytes has no whole salt in this window, so continue there.
+                // A head that starts in the last 15 bytes has no whole salt in this window, so the next window starts
+                // there.
                 at += bytes.len() as u64 - 15;
                 continue;
             };
@@ -347,8 +348,8 @@ impl<'a> Scanner<'a> {
     }
 
     fn fill(&mut self, at: u64, count: usize) -> Result<()> {
-        // Allocate no more bytes than the file has. The size in the header of a truncated file and the length of a
-        // frame may be larger.
+        // Allocate no more bytes than the file has, because the size in a truncated file's header and the length in a
+        // frame's head may be larger.
         let left = self.header.size.min(self.length).saturating_sub(at);
         self.window.resize(left.min(count as u64) as usize, 0);
         self.from = at;

@@ -24,8 +24,8 @@ const BYTES: usize = HEADER_BYTES;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) store: [u8; 16],
-    /// True if the directory is a copy. Opening a copy skips all zxids that the original may have assigned since
-    /// ([`beyond`](super::epoch::beyond)).
+    /// True if the directory is a copy. Opening a copy skips all zxids that the original may have assigned since the
+    /// copy was made ([`beyond`](super::epoch::beyond)).
     pub(crate) is_copied: bool,
     pub(crate) version: u32,
     /// True if the directory must contain a log. If the log is missing, content was lost, so the directory must not be

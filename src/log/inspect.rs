@@ -455,7 +455,7 @@ pub enum SegmentState {
     Sealed,
     /// The log ends here.
     Current,
-    /// The log ends here with an incomplete frame from when the store stopped. The next opening erases it.
+    /// The log ends here with a frame that was incomplete when the store stopped. The next opening erases this frame.
     Torn,
     /// Prepared and not written yet.
     Prepared,

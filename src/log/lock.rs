@@ -35,7 +35,7 @@ impl Lock {
                 break file;
             }
             // Do not wait for a live owner, because a second start is usually a mistake. If we get a shared lock, no
-            // store owns the file. A call of [`holder`] had it locked for a moment, so we try again.
+            // store owns the file. Another process has only examined it with [`holder`] for a moment, so we try again.
             let owner = pid_in(&file);
             let is_in_use = !is_unlocked(&file).map_err(failed)? && owner.is_some_and(is_alive);
             if is_in_use || Instant::now() >= deadline {
@@ -47,7 +47,7 @@ impl Lock {
             }
             std::thread::sleep(RETRY_INTERVAL);
         };
-        // Only log a failure to write the pid, because the store must open even on a full disk.
+        // If the pid cannot be written, only log the error, because the store must open even on a full disk.
         if let Err(error) = write_pid(&mut file) {
             tracing::debug!(%error, "lock file without a pid");
         }
@@ -80,8 +80,8 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Time to wait for a lock without a live owner, or for a shared lock. A forked child of a dead owner keeps the lock
-/// until it calls `exec`.
+/// Time to wait until the file is unlocked, if the owner of the lock is dead or the lock is only a shared one. A dead
+/// owner's forked child keeps the lock until the child calls `exec`.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(1);
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);

@@ -121,7 +121,7 @@ pub(crate) fn open(
     // starts in a later epoch. So no zxid is assigned twice, not even one that never reached the log (invariant 5).
     let epochs = [facts.epoch, epoch::to_reserve(last)];
     first.push_record(&Record::Epoch(epochs[1]));
-    // Record the timeout again. If this run is killed before the pause is over, the next run repeats the pause.
+    // Record the timeout again, so that the next run repeats the pause if this run is killed before the pause is over.
     first.push_record(&Record::LongestTimeout {
         ms: remote.longest_timeout_ms,
     });
@@ -135,12 +135,12 @@ pub(crate) fn open(
     let position = find_position(&**disk, &recovered, options, identity.store, next_segment)?;
     let current = position.header.number;
     if identity.version < identity::FORMAT_VERSION && !identity.is_copied {
-        // Write the new version number before any record that older versions do not know, so that they refuse to open
-        // the directory.
+        // Write the new version number before any record that older versions do not know, so that these versions refuse
+        // to open the directory.
         write_identity(&**disk, identity.store)?;
     } else if !identity.has_log && !identity.is_copied {
-        // `find_position` has made the log durable. Only log a failure, because the store must open even on a full
-        // disk. The next opening tries again.
+        // `find_position` has made the log durable. If `STORE` cannot be written, only log the error, because the store
+        // must open even on a full disk. The next opening tries again.
         if let Err(error) = write_identity(&**disk, identity.store) {
             tracing::warn!(%error, "STORE does not record that there is a log");
         }
@@ -324,8 +324,8 @@ fn find_position(
     })
 }
 
-/// Opens the prepared segments. If the configured sizes have changed, removes the first segment that is too small for
-/// any batch, and all segments after it.
+/// Opens the prepared segments. If the configured sizes have changed, removes the first segment that may be too small
+/// for a batch, and all segments after it.
 ///
 /// The last segment is removed first, with a folder sync after each removal. So a power loss never leaves a gap in the
 /// numbers, which recovery would refuse.

@@ -90,7 +90,7 @@ pub(crate) struct LogSource<'a> {
 }
 
 /// Reads the whole log without writing anything, so that a refused log stays as it is. Passes every transaction to
-/// `each` in order. If `each` refuses a transaction, the log counts as damaged.
+/// `each` in order. If `each` refuses a transaction, the log is refused as damaged.
 ///
 /// Call [`Recovered::repair`] before writing anything or showing any content to clients.
 ///
@@ -115,8 +115,8 @@ pub(crate) struct Undamaged {
     pub(crate) damage: Option<Error>,
 }
 
-/// Reads the log up to the first damage. `each` may already have received some transactions of the damaged frame. Their
-/// zxids are above the zxid in [`facts`](Undamaged::facts).
+/// Reads the log up to the first damage. `each` may already have received some transactions of the damaged frame, with
+/// zxids above the zxid in [`facts`](Undamaged::facts).
 pub(crate) fn recover_undamaged(
     source: &LogSource<'_>,
     each: &mut dyn FnMut(Txn) -> Result<(), Damage>,
@@ -227,8 +227,8 @@ impl<'a> LogReader<'a> {
         let mut numbers = numbers.into_iter();
         for number in numbers.by_ref() {
             let mut segment = source.open_any_length(number)?;
-            // A segment that does not start with the next frame is a prepared one. The first segment is read in any
-            // case, because the log may end at its start.
+            // A segment that does not start with the next frame is only prepared. Always read the first segment,
+            // because the log may end at its start.
             let is_next = self.tail.is_none() || segment_goes_on(&mut segment, self.facts.chain)?;
             self.segments.push(*segment.header());
             if is_next {
@@ -439,7 +439,7 @@ impl Recovered {
         self.segments
             .iter()
             .try_for_each(|header| self.repair_segment(disk, header))?;
-        // The previous process may have been killed between the rename of a segment and the sync of the directory.
+        // Sync the directory, because the previous process may have been killed after it renamed a segment.
         let synced = disk.sync_folder();
         synced.map_err(|error| failed(disk.path(""), "cannot be made durable", &error))
     }

@@ -381,7 +381,7 @@ fn unreadable_behind(disk: &dyn Disk, tail: Tail, unreadable: &[Unreadable]) -> 
 /// Longest time that the clock may plausibly have been ahead. A file date further in the future is ignored.
 const MAX_CLOCK_ERROR_MS: i64 = 365 * 24 * 60 * 60 * 1000;
 
-/// Returns the current time, or the newest file's date if that is later. The clock may have been ahead when the
+/// Returns the current time, or the newest file's date if that is later, because the clock may have been ahead when the
 /// original reserved its last epochs.
 fn latest_ms(view: &View) -> i64 {
     let now_ms = now_ms();

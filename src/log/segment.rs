@@ -1,6 +1,6 @@
 //! Segments, the files of a log. A segment is filled with zeros before use, so writing a frame neither changes the
-//! file's length nor allocates a block. The `fdatasync` after a frame therefore writes only the frame, and cannot fail
-//! because the disk is full (invariant 12).
+//! file's length nor allocates a block. The `fdatasync` after a frame therefore writes only the frame, and succeeds
+//! even if the disk is full (invariant 12).
 
 use std::io;
 
@@ -101,7 +101,7 @@ pub(crate) fn make(disk: &dyn Disk, header: &Header) -> io::Result<Box<dyn DiskF
     put_to_use(disk, file, UNFINISHED, header)
 }
 
-/// Reuses a former segment's file, durably. Returns `None` if the file has another length, and leaves the file
+/// Reuses a former segment's file, durably. If the file has another length, returns `None` and leaves the file
 /// unchanged.
 ///
 /// A crash may leave the spare file with a new or torn header. This is harmless, because only the length of a spare

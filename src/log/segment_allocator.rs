@@ -100,7 +100,8 @@ impl SegmentAllocator {
         failed(self.disk.path(""), "the log cannot be written", error)
     }
 
-    /// Takes the segment after the current one, and waits until it is prepared. Returns `None` if the log ends first.
+    /// Waits until the segment after the current segment is prepared, and takes it. Returns `None` if the log ends
+    /// first.
     pub(super) fn next_segment(&self) -> Option<Segment> {
         let mut state = self.state.lock();
         loop {

@@ -130,7 +130,8 @@ impl SimDisk {
 
 struct SimFile {
     state: Arc<Mutex<State>>,
-    /// Number of crashes before the file was opened. The next crash ends the process that has the file open.
+    /// Number of crashes before the file was opened. After the next crash, every call on this file fails, because the
+    /// process that opened it is gone.
     life: u64,
     inode: u64,
 }

@@ -57,7 +57,7 @@ struct Queue {
     ends: bool,
 }
 
-/// Event that the writer sleeps for.
+/// Event that wakes the sleeping writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sleep {
     Not,
@@ -351,7 +351,7 @@ impl WriteQueue {
             {
                 return Some(batch);
             }
-            // Check this after the batches, because the remaining batches must be written before the writer ends.
+            // Check `ends` after the batches, because the remaining batches must be written before the writer ends.
             if queue.ends {
                 return None;
             }

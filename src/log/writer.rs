@@ -20,7 +20,7 @@ use crate::model::error::{Error, Result};
 use crate::model::types::Zxid;
 
 /// A resource that only one store may have, such as the lock of a folder. The log's threads share the resource with
-/// other owners. It is released when the last owner drops it, and the log writes nothing after that.
+/// other owners. The resource is released when the last owner drops it, and the log writes nothing after that.
 pub(crate) trait Exclusive: Send + Sync {
     fn check(&self) -> Result<()>;
 }
@@ -152,8 +152,8 @@ impl Drop for Log {
         self.queue.end();
         self.allocator.begin_close();
         let here = std::thread::current().id();
-        // These threads wake tasks, so a task may drop the last handle to a store on one of these threads. A thread
-        // cannot join itself. In this case we join none of them, and they end soon anyway.
+        // These threads wake tasks, and such a task may drop the last handle to the store while it runs on one of the
+        // threads. A thread cannot join itself. In this case we join none of them, and they end soon anyway.
         if self
             .threads
             .iter()
@@ -183,8 +183,8 @@ pub(crate) struct LogPosition {
     pub(crate) last: Zxid,
 }
 
-/// Limit of [`Writer::sync_time`]. Without this limit, the next batch after a stall of the disk would wait equally long
-/// for more requests. Nearby clients send their next requests within this time.
+/// Limit of [`Writer::sync_time`]. Without this limit, the next batch after a stall of the disk would wait about as
+/// long as the stall for more requests. The limit is long enough for nearby clients to send their next requests.
 const MAX_SYNC_TIME: Duration = Duration::from_millis(2);
 
 pub(super) struct Writer {
@@ -224,7 +224,7 @@ impl Writer {
                 // further requests, so they are not refused if the disk is only slow and not full.
                 self.allocator.wait_for_room();
             }
-            // Check before the write, because another store may be writing the same files by now.
+            // Check that we still hold the lock. Otherwise another store may be writing the same files by now.
             held.check()?;
             used = Some(self.write_batch(batch).map_err(failed)?);
         }
@@ -266,7 +266,7 @@ impl Writer {
         self.last_sync = begun.elapsed();
         self.queue.stats.count_sync(self.last_sync);
         // Set `synced` only after a successful sync, because every later frame repeats the claim. The claim includes
-        // the frames of earlier segments, because the last sync of a segment precedes the entry into the next one.
+        // the frames of earlier segments, because the writer syncs each segment before it enters the next segment.
         self.position.synced = self.position.chain - 1;
         Ok(())
     }
@@ -297,7 +297,7 @@ impl Writer {
             self.sync()?;
         }
         // Update the room before the barrier opens. A client that waits for each answer may send its next write
-        // immediately afterwards, and must not be refused because the last batch still counts as queued.
+        // immediately afterwards. If the last batch still counted as queued, this write might be refused.
         self.queue
             .note_written(batch.frame_bytes(), self.position.segment_and_offset());
         self.queue.barrier.open(self.position.last);
@@ -309,8 +309,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes a mark in place of the next frame. The mark states that all frames before it are synced. Without it,
-    /// recovery could not distinguish a damaged last frame from a frame that was never acknowledged.
+    /// Writes a mark at the position of the next frame. The mark states that all frames before it are synced. Without
+    /// it, recovery could not distinguish a damaged last frame from a frame that was never acknowledged.
     fn mark(&self) -> io::Result<()> {
         let mark = mark(self.position.link(), self.position.last);
         self.position.file.write_at(self.position.offset, &mark)
@@ -318,8 +318,8 @@ impl Writer {
 
     pub(super) fn enter_next_segment(&mut self) -> io::Result<()> {
         if !self.syncs {
-            // With syncs, every frame is already durable. Without them, we sync each segment when it is sealed, because
-            // recovery needs it if the next snapshot turns out to be damaged.
+            // With syncs, every frame is already durable. Without syncs, we sync each segment when it is sealed,
+            // because recovery needs the segment if the next snapshot turns out to be damaged.
             self.sync()?;
         }
         let Some((header, file)) = self.allocator.next_segment() else {

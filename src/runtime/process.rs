@@ -1,8 +1,8 @@
 //! [`ProcessIdentity`]: distinguishes a process from all others, on any machine and at any time.
 //!
-//! A process number does not suffice. The system reuses numbers, every container has its own, and a socket may be
-//! forwarded to another machine. On Linux, /proc provides the rest of the identity. On other systems, processes have no
-//! identity.
+//! A process number does not suffice. The system reuses numbers, every container has its own numbers, and a socket may
+//! be forwarded to another machine. On Linux, /proc provides the rest of the identity. On other systems, processes have
+//! no identity.
 //!
 //! [`is_forked`] detects a fork without exec. A forked child gets a copy of every handle, but none of the threads behind
 //! the handles. Without a check, parent and child would both believe that they hold the same locks. Therefore every

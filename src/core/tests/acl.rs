@@ -202,8 +202,8 @@ fn each_operation_asks_for_its_right_and_for_no_other() {
     }
 }
 
-/// Submits a request of a session that waits in the queue of the semaphore `/s` and has no `right` on a part of the
-/// semaphore.
+/// Submits a request for a session that waits in the queue of the semaphore `/s`. The session has all rights on the
+/// znode `of` except `right`.
 fn ask_without(right: u8, of: &str, request: &Request) -> Result<CoreReply> {
     let mut store = Harness::new();
     let (owner, other) = (store.session(), store.session());

@@ -326,7 +326,7 @@ fn a_restored_store_waits_for_every_timeout_that_was_allowed() {
     assert!(taken_up(&remote, id, password).is_none());
 }
 
-/// The longest timeout that the protocol can express, plus the margin of a pause.
+/// The longest timeout that the protocol can express, plus twice the margin of a pause.
 const ALL_TIMEOUTS: Duration = Duration::from_millis(i32::MAX as u64 / 100 * 102);
 
 #[test]

@@ -51,7 +51,8 @@ fn any_bytes_are_a_value_or_an_error() {
     }
 }
 
-/// The bound of an operation may exceed its encoded size by this many bytes, and by as many for each entry of its list.
+/// The bound of an operation may exceed its encoded size by this many bytes, and by as many again for each entry of its
+/// access control list.
 const MAX_ROOM: usize = 50;
 
 fn parts(op: &TxnOp) -> usize {

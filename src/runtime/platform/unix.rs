@@ -46,6 +46,6 @@ pub(crate) fn write_all_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()>
 
 pub(crate) fn is_alive(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    // Other errors mean that the process exists. For example, we may not signal another user's process.
+    // Other errors mean that the process exists. For example, the system does not let us signal another user's process.
     pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
