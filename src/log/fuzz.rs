@@ -86,10 +86,6 @@ fn records(head: &Head, frame: &[u8]) -> Result<Vec<Record>, Malformed> {
     Ok(records)
 }
 
-/// Reads bytes as the segments of a log. Returns true for a valid log, which must survive a repair and take another
-/// frame.
-///
-/// The first byte contains flags. Each segment follows as its length (u16) and its bytes.
 pub(crate) fn recovery(bytes: &[u8]) -> bool {
     let Some(disk) = disk_of(bytes) else {
         return false;

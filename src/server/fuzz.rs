@@ -126,8 +126,6 @@ impl Script {
     }
 }
 
-/// Plays bytes over a connection, in pieces whose size the first byte sets. Returns true if the bytes form a session
-/// and the server read all of them.
 pub(crate) fn connection(bytes: &[u8]) -> bool {
     let Some((piece, input)) = bytes.split_first() else {
         return false;

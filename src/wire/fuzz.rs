@@ -19,8 +19,6 @@ pub(crate) use choice::{Choice, Known};
 pub(crate) use corpus::Inputs;
 pub(crate) use corpus::{connections, handshakes, requests, streams};
 
-/// Returns true if the bytes are the frame of a request. The request must then survive a round trip and the conversion
-/// to a request of the store.
 pub(crate) fn request(bytes: &[u8]) -> bool {
     let Ok(read) = Incoming::read(bytes) else {
         return false;
@@ -64,7 +62,6 @@ pub(crate) fn connect(bytes: &[u8]) -> bool {
     true
 }
 
-/// Reads bytes as a stream of frames, first as a whole and then in pieces. The first byte is the size of the pieces.
 pub(crate) fn stream(bytes: &[u8]) -> bool {
     let Some((piece, stream)) = bytes.split_first() else {
         return false;

@@ -26,7 +26,6 @@ fn board(locks: impl IntoIterator<Item = LockInfo>) -> (Board, Instant) {
     (board, now)
 }
 
-/// Returns a board with four locks. Lock a is held longest, then c, b and d. Lock b has the most waiters, then c.
 fn four() -> (Board, Instant) {
     board([
         lock("a", 1, 100, 0),

@@ -15,7 +15,6 @@ use crate::live::samples::{NOW_MS, change, lock, path, sample, token};
 use crate::live::{News, Sort};
 use crate::locks::names::lock_name;
 
-/// Returns a state with four locks. Lock a is held longest, then c, b and d. Lock b has the most waiters, then c.
 fn four() -> TopState {
     let mut state = TopState::new();
     state.tick(Duration::from_secs(1), NOW_MS);
