@@ -119,8 +119,8 @@ impl Owner {
         deadline.run(path, path, enter).await
     }
 
-    /// Enters if this owner holds the lock or the lock is free. Returns `None` if another owner holds it, or if anyone
-    /// waits for it, including this owner.
+    /// Enters again if this owner holds the lock, or acquires the lock if it is free. Returns `None` if another owner
+    /// holds the lock or waits for a free one, or if another task of this owner is acquiring it.
     ///
     /// # Errors
     /// Same as [`lock`](Self::lock).

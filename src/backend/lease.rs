@@ -131,8 +131,8 @@ impl KeepAlive {
     }
 }
 
-/// Writes to one member of an ensemble on the current connection. A later write can prove that the session was alive
-/// when an earlier write was sent.
+/// The writes that were sent to one member of an ensemble on the current connection. A later write can prove that the
+/// session was alive when an earlier write was sent.
 ///
 /// A follower answers reads and pings without asking the leader. It records that it heard from a session (a *touch*),
 /// and reports its touches to the leader when it answers the leader's next ping. The leader pings every half tick

@@ -384,8 +384,9 @@ impl Core {
             .fire(&mut self.tree, &mut self.sessions, what, effects);
     }
 
-    /// Completes the events of waiters, which report whether the waiter's entry is still blocked (invariant 8). Must be
-    /// called at the end of a transaction, because a multi can replace a deleted entry.
+    /// Sends the events of this transaction to waiters. Each event says whether the waiter's entry is still blocked
+    /// (invariant 8). Must be called at the end of a transaction, because a later operation of a multi can block the
+    /// entry again.
     pub(super) fn resolve_waiters(&mut self, now: Now, effects: &mut Effects) {
         if self.watches.has_unsettled() {
             let zxid = self.last_zxid();

@@ -133,8 +133,8 @@ impl Conversion {
         let Some(mine) = created_at(session, held.node.path()).await.map_err(ended)? else {
             return Err(LostReason::Revoked.into());
         };
-        // Compare zxids, because the number of a converted entry is older than its znode. A contender missing in the
-        // list has left.
+        // Compare zxids instead of numbers, because a converted entry is a new znode with the number of the old one. A
+        // contender missing in the list has left.
         let came_before = |stat: &Stat| stat.is_ephemeral() && stat.czxid < mine;
         let before = first_such(session, &parent_of(held.node.path()), &others, came_before).await;
         Ok(before.map_err(ended)?.is_none().then_some(mine))

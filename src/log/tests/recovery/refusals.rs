@@ -44,7 +44,7 @@ fn a_missing_segment_is_named() {
     }
 }
 
-/// A snapshot is made only after the log has entered the next segment, so that segment must exist.
+/// A snapshot is made only after the log has entered the next segment, so the next segment must exist.
 #[test]
 fn a_missing_segment_right_after_a_snapshot_is_named() {
     let disk = fresh(false);
