@@ -42,7 +42,8 @@ pub(crate) use self::shared::MAX_VIEWERS;
 /// The arguments of `dashboard`.
 #[derive(Args, Debug)]
 pub(crate) struct Dashboard {
-    /// Selects locks. /a/path selects the locks at and below that path, other text the lock names that start with it
+    /// Selects locks. /a/path selects the locks at and below that path. Any other text selects the locks whose names
+    /// start with this text
     prefix: Option<String>,
     /// Address at which to serve the page
     #[arg(long, value_name = "ADDRESS", value_parser = values::address, default_value = "127.0.0.1:2180")]

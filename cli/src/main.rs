@@ -180,9 +180,9 @@ enum Command {
     /// Shows which store commands use, and the source of each value.
     ///
     /// Reads the options, the environment and the profiles in ~/.config/lockkeeper/config.toml and
-    /// /etc/lockkeeper/client.toml, as every command does, but does not connect. Hides passwords. Run it in the same
-    /// environment as the commands, for example in the crontab, because with different stores a lock can have two
-    /// holders.
+    /// /etc/lockkeeper/client.toml, as every command does, but does not connect. Hides passwords. The environment
+    /// can select another store, and with two stores a lock can have two holders. So run this command where the
+    /// commands that lock run, for example in the crontab.
     Config(config::Config),
     /// Measures the speed of locks on a store.
     ///

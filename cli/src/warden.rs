@@ -38,7 +38,8 @@ pub(crate) struct Warden {
     /// Prints one JSON object per report
     #[arg(long)]
     json: bool,
-    /// Election that decides which of several wardens acts [default: one per prefix and choice of --auto-unlock]
+    /// Election that decides which of several wardens acts [default: shared by the wardens with the same prefix and the
+    /// same --auto-unlock]
     #[arg(long, value_name = "NAME")]
     election: Option<String>,
     /// Address that serves /metrics, /healthz and /readyz over HTTP, without authentication
