@@ -207,7 +207,7 @@ impl Shared {
     ) -> Result<(Option<KeyValue>, i64)> {
         let candidates = self.keys.candidates(path);
         let read = Txn {
-            success: reads(&candidates, false),
+            success: reads(&candidates),
             ..Txn::default()
         };
         let answer = self.txn(connection, read, path.as_str()).await?;
@@ -233,7 +233,7 @@ impl Shared {
             });
         }
         let lease = self.lease_of(create.mode)?;
-        let key = self.key_of(path, create.mode);
+        let key = self.keys.exact(path);
         let txn = Txn {
             compare: vec![created_at(&key, 0)],
             success: vec![
@@ -263,10 +263,6 @@ impl Shared {
             CreateMode::Ephemeral | CreateMode::EphemeralSequential => Ok(self.lease),
             _ => unimplemented("this mode of a create"),
         }
-    }
-
-    fn key_of(&self, path: &ZnodePath, _mode: CreateMode) -> Vec<u8> {
-        self.keys.exact(path)
     }
 
     /// Records a znode of this session, and returns its path.
@@ -388,13 +384,21 @@ impl Shared {
         })
     }
 
-    fn count_below(&self, path: &ZnodePath) -> Range {
+    fn keys_below(&self, path: &ZnodePath) -> Range {
         let (key, end) = self.keys.below(path);
         Range {
             key,
             end,
-            count_only: true,
+            keys_only: true,
             ..Range::default()
+        }
+    }
+
+    fn count_below(&self, path: &ZnodePath) -> Range {
+        Range {
+            keys_only: false,
+            count_only: true,
+            ..self.keys_below(path)
         }
     }
 
@@ -405,7 +409,7 @@ impl Shared {
         path: &ZnodePath,
     ) -> Result<(Option<KeyValue>, Option<Stat>, i64)> {
         let candidates = self.keys.candidates(path);
-        let mut success = reads(&candidates, false);
+        let mut success = reads(&candidates);
         success.push(operation(Operation::Range(self.count_below(path))));
         let read = Txn {
             success,
@@ -463,13 +467,7 @@ impl Shared {
     }
 
     async fn children(&self, connection: &Connection, parent: &ZnodePath) -> Result<Children> {
-        let (key, end) = self.keys.below(parent);
-        let read = Range {
-            key,
-            end,
-            keys_only: true,
-            ..Range::default()
-        };
+        let read = self.keys_below(parent);
         let answer = self.range(connection, read, parent.as_str()).await?;
         Ok(self.children_of(parent, &answer))
     }
@@ -494,13 +492,7 @@ impl Shared {
     async fn enqueue(self: &Arc<Self>, connection: &Connection, enqueue: Enqueue) -> Result<Reply> {
         let path = enqueue.parent.join(&enqueue.name)?;
         let key = self.keys.exact(&path);
-        let (start, end) = self.keys.below(&enqueue.parent);
-        let queue = operation(Operation::Range(Range {
-            key: start,
-            end,
-            keys_only: true,
-            ..Range::default()
-        }));
+        let queue = operation(Operation::Range(self.keys_below(&enqueue.parent)));
         let own = operation(Operation::Range(range(key.clone())));
         let txn = Txn {
             compare: vec![created_at(&key, 0)],
@@ -593,17 +585,11 @@ impl Shared {
         for (op, candidates) in ops.iter().zip(&candidates) {
             match op {
                 ReadOp::GetChildren(path) => {
-                    let (key, end) = self.keys.below(path);
-                    success.push(operation(Operation::Range(Range {
-                        key,
-                        end,
-                        keys_only: true,
-                        ..Range::default()
-                    })));
+                    success.push(operation(Operation::Range(self.keys_below(path))));
                 }
-                ReadOp::GetEntry(_) => success.extend(reads(candidates, false)),
+                ReadOp::GetEntry(_) => success.extend(reads(candidates)),
                 ReadOp::GetData(path) => {
-                    success.extend(reads(candidates, false));
+                    success.extend(reads(candidates));
                     success.push(operation(Operation::Range(self.count_below(path))));
                 }
             }
@@ -715,7 +701,7 @@ impl Shared {
             path: path.as_str().to_owned(),
         };
         let (key, created) = match op {
-            Op::Create(create) => (self.key_of(path, create.mode), 0),
+            Op::Create(_) => (self.keys.exact(path), 0),
             Op::Require(Condition::Children { .. }) => (self.keys.below(path).0, 0),
             _ => self.node(connection, path).await?.ok_or_else(missing)?,
         };
@@ -887,16 +873,11 @@ fn state(path: &ZnodePath, kv: Option<&KeyValue>, below: i64) -> Option<Stat> {
 }
 
 /// Returns the reads of a znode's possible keys.
-fn reads(candidates: &Candidates, keys_only: bool) -> Vec<RequestOp> {
+fn reads(candidates: &Candidates) -> Vec<RequestOp> {
     let numbered = candidates.numbered.as_ref().map(|(key, _)| key.clone());
     let keys = numbered.into_iter().chain([candidates.exact.clone()]);
-    let read = |key| {
-        operation(Operation::Range(Range {
-            keys_only,
-            ..range(key)
-        }))
-    };
-    keys.map(read).collect()
+    keys.map(|key| operation(Operation::Range(range(key))))
+        .collect()
 }
 
 /// Takes the answers to [`reads`], and returns the znode's key.
@@ -930,13 +911,7 @@ impl Waiter {
     pub(super) async fn consequence(&self, lease: i64, at: i64) -> Result<PredecessorGone> {
         let shared = &self.shared;
         let connection = shared.connected().await?;
-        let (key, end) = shared.keys.below(&self.parent);
-        let queue = Range {
-            key,
-            end,
-            keys_only: true,
-            ..Range::default()
-        };
+        let queue = shared.keys_below(&self.parent);
         let queue = shared
             .range(&connection, queue, self.parent.as_str())
             .await?;
