@@ -33,7 +33,7 @@ impl fmt::Debug for Zxid {
     }
 }
 
-/// Number of a session, as in [`Stat::ephemeral_owner`].
+/// Number of a session. An ephemeral znode has the number of its owner (`ephemeral_owner` in its `Stat`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SessionId(pub i64);
 
