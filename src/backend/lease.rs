@@ -29,7 +29,7 @@ const BEATS: u32 = 3;
 /// ensemble.
 const IDLE: u32 = 10;
 
-/// Fraction of `witness_delay` (1/8). Committed writes that are closer together are merged into one [`Touch`].
+/// Committed writes within this fraction of `witness_delay` (1/8) are merged into one [`Touch`].
 const GRAIN: u32 = 8;
 
 const MAX_TOUCHES: usize = 2 * GRAIN as usize;

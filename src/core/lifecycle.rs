@@ -120,8 +120,7 @@ impl Core {
     /// function logs the opening of the session and returns the timeout. `room` is an error if the log has no room.
     ///
     /// # Errors
-    /// If a limit is reached or the log has no room at the first proof, the session ends, because its client would
-    /// otherwise be admitted although its writes cannot be logged.
+    /// If a limit is reached, or the log has no room. If this was the first proof, the session ends.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn identify(
         &mut self,

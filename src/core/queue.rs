@@ -462,7 +462,7 @@ fn holds<Z, D: AsRef<[u8]>>(
     })
 }
 
-/// Returns the znode whose children an entry must wait for, because there are more of them than a condition allows.
+/// Returns the znode that has more children than a condition of the entry allows. The entry waits until children leave.
 /// Returns `None` if the entry need not wait, because all conditions hold or a data condition fails. Also `None` if the
 /// session may not read a condition's znode, because a wait would reveal the znode's state.
 pub(super) fn held_up_by(

@@ -118,8 +118,7 @@ impl SessionLink {
 
     pub(super) fn expire(&self) -> BoxFuture<Result<()>> {
         if self.status.timeout().is_none() {
-            // A session without a timeout has no lease that ends, so it must consider its locks lost before the store
-            // ends the session.
+            // A session without a timeout has no lease, so no lease ends its locks before the store ends the session.
             self.status.set_closing();
         }
         match self.inner() {

@@ -66,8 +66,8 @@ pub fn lock_each_timeout(
 /// Acquires several mutexes with the given options, and yields each as it is granted.
 ///
 /// # Errors
-/// The errors of [`lock_each`] and [`LockError::InvalidField`]. In the stream also [`LockError::Timeout`] with the
-/// first lock that was not granted, and [`LockError::QueueFull`].
+/// The errors of [`lock_each`] and [`LockError::InvalidField`]. The stream can also yield [`LockError::Timeout`] with
+/// the first lock that was not granted, or [`LockError::QueueFull`].
 pub fn lock_each_with(
     client: &Client,
     keys: impl IntoIterator<Item: IntoLockPath>,

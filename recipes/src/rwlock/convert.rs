@@ -173,8 +173,8 @@ async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<
     loop {
         let version = match retry(|| session.get_data(from)).await {
             Ok((data, stat)) => {
-                // `from` exists, so the previous multi was not executed. A reply that cannot be decoded would fail
-                // again, so return its error.
+                // `from` exists, so the previous multi was not executed. We could not decode its reply, and would not
+                // decode the reply to a second one either, so return the error.
                 if let Some(error) = unanswered {
                     return Err(ended(error));
                 }

@@ -258,8 +258,8 @@ impl<'a> PermitWaiter<'a> {
     /// Takes the permits in one transaction, which fails unless `basis` holds and our entry is in the queue. If we have
     /// no entry, the queue must be empty. Returns `None` if a retry may succeed.
     async fn try_take(&mut self, basis: Basis) -> Result<Option<Zxid>> {
-        // Renew the session's lease before the grant is sent. If it is too old when the reply arrives, `prove` renews
-        // it again and confirms the permits.
+        // Renew the session's lease before the grant is sent. If the lease is too old when the reply arrives, `prove`
+        // renews the lease again and confirms the permits.
         self.waiter.renew_lease().await?;
         let (session, (conditions, ops)) = (self.session(), self.ops(basis));
         match self.leases.request(|| session.multi(ops)).await {
@@ -323,8 +323,8 @@ impl<'a> PermitWaiter<'a> {
             }));
         }
         if !has_marker {
-            // The token is the grant's zxid. ZooKeeper before 3.9 returns it in a multi for a setData but not for a
-            // create. The release marker is a setData. Without a marker, write the first lease's data with a setData.
+            // The token is the grant's zxid. In a multi, ZooKeeper before 3.9 returns the zxid only for a setData. There
+            // is none without a release marker, so write the first lease's data with a setData.
             ops.push(Op::SetData {
                 path: first.clone(),
                 data,

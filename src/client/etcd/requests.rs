@@ -920,8 +920,8 @@ impl Waiter {
             |(name, kv): &(String, KeyValue)| *name == self.entry && kv.lease == shared.lease;
         let position = children.entries.iter().position(is_own);
         let clear = position.is_some_and(|at| children.blocker(at, self.blockers).is_none());
-        // Read the key of the deleted entry's session at the revision of the deletion. The key is missing if that
-        // session has ended, and was put at this revision if that session deleted the entry itself.
+        // Read the session key of the entry's owner at the revision of the deletion. The key is missing if the owner's
+        // session has ended. A release puts the key in the transaction that deletes the entry.
         let session = Range {
             revision: at,
             ..range(shared.keys.session(lease))

@@ -1,4 +1,4 @@
-//! Stores on a failing disk, with the log's own threads, and on a full disk.
+//! A store whose disk fails or is full. The log runs on its own threads.
 
 use std::sync::mpsc;
 

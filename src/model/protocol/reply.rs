@@ -94,7 +94,7 @@ pub enum Predecessor<W = Watcher> {
 }
 
 impl<K> Reply<K, K> {
-    /// Replaces a watch key with a watcher of the watch that `armed` returns for it.
+    /// Replaces a watch key with a watcher. `armed` returns the watch of a key.
     #[inline]
     pub(crate) fn with_watchers(self, armed: impl FnOnce(K) -> ArmedWatch) -> Reply {
         match self {
