@@ -323,8 +323,8 @@ impl<'a> PermitWaiter<'a> {
             }));
         }
         if !has_marker {
-            // The token is the grant's zxid. In a multi, ZooKeeper before 3.9 returns the zxid only for a setData. There
-            // is none without a release marker, so write the first lease's data with a setData.
+            // The token is the grant's zxid. In a multi, ZooKeeper before 3.9 returns the zxid only for a setData.
+            // Without a release marker there is none, so write the first lease's data with a setData.
             ops.push(Op::SetData {
                 path: first.clone(),
                 data,

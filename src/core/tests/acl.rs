@@ -579,8 +579,6 @@ fn only_sessions_that_may_read_a_znode_get_its_events() {
     let told = |kind, at: &str| (mine, kind, at.to_owned());
     let expected = [told(NodeDataChanged, "/a"), told(NodeCreated, "/a/new")];
     assert_eq!(store.fired(), expected);
-    // The event that `other` may not see has used up its watch on `/a`, but the watcher still receives the end of its
-    // session.
     store.submit(me, set_acl("/a", Acl::open(), None)).unwrap();
     store.set(me, "/a", None).unwrap();
     assert_eq!(store.fired().len(), 2, "the recursive ones");

@@ -218,8 +218,6 @@ fn a_watch_is_not_used_up_beside_another_that_was_told_nothing() {
     }
 }
 
-/// A hidden event uses up the watch of a session that has lost its right to read, but the client can arm the watch
-/// again.
 #[test]
 fn a_watch_that_was_used_up_unseen_tells_nothing_until_it_is_armed_again() {
     let mut world = World::new(Acl::open());

@@ -218,8 +218,6 @@ impl std::task::Wake for Woken {
     }
 }
 
-/// A connection whose client does not read takes no messages out of the outbox. The store must still wake the
-/// connection to end it.
 #[test]
 fn a_connection_that_takes_nothing_out_hears_of_its_end() {
     let store = Store::memory();

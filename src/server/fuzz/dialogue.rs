@@ -68,8 +68,6 @@ impl Dialogue {
         }
     }
 
-    /// Returns true if no reply is due. While a proof of identity is unanswered, no reply is due, because a penalty may
-    /// hold back all replies.
     pub(super) fn is_answered(&self) -> bool {
         let is_proof = |it: &Pending| matches!(it.due, Ok(Op::Auth | Op::Sasl));
         self.phase != Phase::Open || self.pending.is_empty() || self.pending.iter().any(is_proof)

@@ -135,8 +135,6 @@ async fn a_client_that_sends_large_requests_gives_way_to_another_after_a_turn() 
     assert!(before <= 2 * 5, "{before} requests of 16 KiB come first");
 }
 
-/// The server does not run while the clock passes the deadlines of both sessions, so the ping of one client waits in
-/// the kernel.
 #[tokio::test]
 async fn rule_14_what_a_client_has_sent_is_read_before_its_session_expires() {
     let clock = Clock::new_virtual();
