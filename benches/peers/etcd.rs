@@ -1,13 +1,11 @@
 //! etcd as a peer: the lock in etcd's API (`v3lockpb.Lock`). The server queues by revision. The messages are written by
 //! hand, because the crate etcd-client needs a protobuf compiler to build.
 
-use std::net::TcpStream;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockkeeper::LockError;
-use testkit::{ChildProcess, TempFolder, free_address, with_death_signal};
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
@@ -65,31 +63,20 @@ pub(crate) struct Etcd {
     connections: Vec<Connection>,
     leases: Leases,
     cases: usize,
-    _process: ChildProcess,
-    _folder: TempFolder,
+    _server: testkit::Etcd,
 }
 
 impl Etcd {
     pub(crate) async fn start() -> Result<Self, String> {
         let is_there = || Command::new("etcd").arg("--version").output().is_ok();
         process::need("etcd-server", is_there)?;
-        let (folder, address) = (TempFolder::short(), free_address());
-        let [clients, members] = [address, free_address()].map(|at| format!("http://{at}"));
-        let mut command = with_death_signal("etcd");
-        command.arg("--data-dir").arg(folder.at("data"));
-        command.args(["--listen-client-urls", &clients]);
-        command.args(["--advertise-client-urls", &clients]);
-        command.args(["--listen-peer-urls", &members]);
-        command.args(["--initial-advertise-peer-urls", &members]);
-        command.args(["--initial-cluster", &format!("default={members}")]);
-        let is_ready = || TcpStream::connect(address).is_ok();
+        let server = testkit::Etcd::start();
         Ok(Self {
-            address: clients,
+            address: format!("http://{}", server.address()),
             connections: Vec::new(),
             leases: Leases::default(),
             cases: 0,
-            _process: process::start(&mut command, &folder, is_ready)?,
-            _folder: folder,
+            _server: server,
         })
     }
 

@@ -34,7 +34,7 @@ pub enum LockEvent {
         fencing_token: FencingToken,
         /// Duration of the wait. Zero if the lock was free.
         waited: Duration,
-        /// How the previous holder left. If it died, its work may be half done.
+        /// Departure of the previous holder. If it died, its work may be half done.
         previous: PreviousHolder,
     },
     /// A reader became the writer.
@@ -73,7 +73,7 @@ pub enum LockEvent {
     },
 }
 
-/// How the previous holder left.
+/// Departure of the previous holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PreviousHolder {

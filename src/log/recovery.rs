@@ -33,7 +33,7 @@ pub(crate) struct Facts {
     pub(crate) allowed_timeout_ms: Option<u64>,
 }
 
-/// Whether a log that was not closed cleanly contains all changes that were acknowledged to sessions of other
+/// Completeness of a log that was not closed cleanly. It may lack changes that were acknowledged to sessions of other
 /// processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Completeness {

@@ -293,14 +293,7 @@ impl Shared {
         let mut success = vec![operation(Operation::Delete(DeleteRange {
             key: key.clone(),
         }))];
-        // Record the reason in the session's key, where the waiter behind this entry reads it (`consequence`).
-        if is_own {
-            success.push(put(
-                self.own_key.clone(),
-                Bytes::from_static(reason),
-                self.lease,
-            ));
-        }
+        success.extend(is_own.then(|| self.record_departure(reason)));
         let txn = Txn {
             compare: conditions,
             success,
@@ -327,6 +320,12 @@ impl Shared {
                 Err(missing())
             }
         }
+    }
+
+    /// Returns the put that records the reason of a departure in the session's key, where the waiter behind the entry
+    /// reads it ([`Waiter::consequence`]).
+    fn record_departure(&self, reason: &'static [u8]) -> RequestOp {
+        put(self.own_key.clone(), Bytes::from_static(reason), self.lease)
     }
 
     async fn set_data(
@@ -659,6 +658,11 @@ impl Shared {
                 false => error,
             })?);
         }
+        let leaves =
+            |op: &Op| matches!(op, Op::Delete { path, .. } if self.made.lock().contains_key(path));
+        if ops.iter().any(leaves) {
+            txn.success.push(self.record_departure(RELEASED));
+        }
         check_size(
             txn.success
                 .len()
@@ -680,18 +684,19 @@ impl Shared {
                 });
             }
         }
-        match succeeded {
-            true => Ok(Reply::Multi(replies)),
-            // Only a condition on the number of children has failed, because a child was created after we counted the
-            // children. The caller tries again.
-            false => Err(Error::MultiFailed {
-                index: 0,
-                source: Box::new(Error::BadVersion {
-                    path: path_of(&ops[0]).as_str().to_owned(),
-                    expected: -1,
-                }),
-            }),
+        if succeeded {
+            return Ok(Reply::Multi(replies));
         }
+        // No other operation has failed, so a child was created after we counted the children.
+        let is_count = |op: &Op| matches!(op, Op::Require(Condition::Children { .. }));
+        let index = ops.iter().position(is_count);
+        let index = index.ok_or_else(|| malformed("multi"))?;
+        Err(Error::MultiFailed {
+            index,
+            source: Box::new(Error::NotEmpty {
+                path: path_of(&ops[index]).as_str().to_owned(),
+            }),
+        })
     }
 
     /// Adds an operation to a transaction. Returns the create revision that the znode must have.

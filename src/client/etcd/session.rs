@@ -289,25 +289,22 @@ impl Shared {
         let read = connection.call("/etcdserverpb.KV/Range", range, self.patience());
         let read: RangeResponse = read.await?;
         let has_own_key = read.kvs.first().is_some_and(|kv| kv.lease == self.lease);
-        if !has_own_key {
-            return Ok(match self.put_own_key(connection).await {
-                Err(Failure::Refused {
-                    code: tonic::Code::NotFound,
-                    ..
-                }) => Beat::Gone,
-                Err(failure) => return Err(failure),
-                Ok(()) => Beat::Unproved,
-            });
+        let read_term = read.header.unwrap_or_default().term;
+        if let Some(sent) = (KeepAlive { sent, term }).confirmed_by(read_term, has_own_key) {
+            self.status.prove(sent);
+            return Ok(Beat::Proved);
         }
-        let keep_alive = KeepAlive { sent, term };
-        let proved = keep_alive.confirmed_by(read.header.unwrap_or_default().term, has_own_key);
-        Ok(match proved {
-            Some(sent) => {
-                self.status.prove(sent);
-                Beat::Proved
-            }
-            None => Beat::Unproved,
-        })
+        if has_own_key {
+            return Ok(Beat::Unproved);
+        }
+        match self.put_own_key(connection).await {
+            Err(Failure::Refused {
+                code: tonic::Code::NotFound,
+                ..
+            }) => Ok(Beat::Gone),
+            Err(failure) => Err(failure),
+            Ok(()) => Ok(Beat::Unproved),
+        }
     }
 
     /// Returns an error, and ends the session, if a keep-alive shows that the lease has ended.
