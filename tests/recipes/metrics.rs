@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockkeeper::{FencingEnforced, LockOptions, RwLock, Semaphore, Warden, WardenReport};
 use prometheus::{Registry, TextEncoder};
-use testkit::{alone, on_every_backend_and_etcd};
+use testkit::{alone, on_every_backend};
 
 use crate::common::*;
 
@@ -47,7 +47,7 @@ impl Metrics {
     }
 }
 
-on_every_backend_and_etcd! {
+on_every_backend! {
     async fn a_wait_a_hold_and_a_hand_over_are_counted(env: Env) {
         if !alone() {
             return;
