@@ -10,6 +10,7 @@ mod curator;
 mod election;
 mod endings;
 mod ensemble;
+mod etcd;
 mod events;
 mod family;
 mod faults;
