@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkeeper::{ConnectOptions, Error, ReentrantMutex, Semaphore, connect_with};
-use testkit::{Log, alone, free_address, on_every_backend_and_etcd, within_reason};
+use testkit::{Log, alone, free_address, on_every_backend, within_reason};
 use tracing::Level;
 
 use super::common::*;
@@ -11,7 +11,7 @@ use super::common::*;
 /// Enough for a wait to join its queue, unless the machine is busy.
 const SHORT: Duration = Duration::from_millis(500);
 
-on_every_backend_and_etcd! {
+on_every_backend! {
     async fn a_timeout_says_how_many_were_ahead(env: Env) {
         let world = World::new(env).await;
         let mutex = world.mutex().await;

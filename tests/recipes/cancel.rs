@@ -3,7 +3,7 @@
 
 use lockkeeper::testing::RequestKind;
 use lockkeeper::{Guard, LockError, LostReason, Mutex};
-use testkit::on_every_backend_and_etcd;
+use testkit::on_every_backend;
 
 use crate::common::*;
 use crate::harness::cancel::{at_every_point, cancelled_behind};
@@ -45,7 +45,7 @@ async fn given_back(outcome: Option<Result<Guard, LockError>>) -> bool {
     is_granted
 }
 
-on_every_backend_and_etcd! {
+on_every_backend! {
     async fn at_every_point_of_a_free_lock(env: Env) {
         let world = World::new(env).await;
         for losses in LOSSES {

@@ -7,11 +7,11 @@ use lockkeeper::{Client, ConnectOptions, LockError, Mutex, RwLock, Store, queue}
 use lockkeeper_store::{
     Backend, Connector, CreateMode, ReadOp, Request, Response, Session, ZnodePath,
 };
-use testkit::{Intercept, intercepted, on_every_backend_and_etcd, unindexed};
+use testkit::{Intercept, intercepted, on_every_backend, unindexed};
 
 use crate::common::*;
 
-on_every_backend_and_etcd! {
+on_every_backend! {
     async fn both_go_before_the_entry_ahead_is_asked_about(env: Env) {
         let world = World::new(env).await;
         let remover = Remover::new(world.observing().await);

@@ -9,7 +9,7 @@ use lockkeeper::{
 };
 use lockkeeper_store::{Backend, Connector, CreateMode, Session};
 use serde_json::{Map, Value, json};
-use testkit::{Intercept, intercepted, on_every_backend};
+use testkit::{Intercept, intercepted, on_every_backend, on_every_znode_store};
 use tokio::task::JoinHandle;
 
 use crate::common::*;
@@ -140,6 +140,31 @@ on_every_backend! {
         the_third_waits_for_the_first(&world).await;
     }
 
+    // After a hand-over the marker is genuine and lower than every existing entry.
+    async fn a_waiter_gives_up_behind_a_holder_that_has_waited(env: Env) {
+        let world = World::new(env).await;
+        let [first, second, third, fourth] = [
+            world.mutex().await,
+            world.mutex().await,
+            world.mutex().await,
+            world.mutex().await,
+        ];
+        let outgoing = world.mutex().await.lock().await.unwrap();
+        let (first, _) = waiting(&first).await;
+        let (second, _) = waiting(&second).await;
+        let (third, _) = waiting(&third).await;
+        let (fourth, mut events) = waiting(&fourth).await;
+        outgoing.release().await.unwrap();
+        granted(first).await.release().await.unwrap();
+        let holder = granted(second).await;
+        third.abort();
+        still_waits(&mut events).await;
+        holder.release().await.unwrap();
+        granted(fourth).await.release().await.unwrap();
+    }
+}
+
+on_every_znode_store! {
     async fn a_semaphore_is_copied_to_another_store(env: Env) {
         let source = Ground::new(env.another().await, 1).await;
         let mut holder = source.hold(1).await;
@@ -212,29 +237,6 @@ on_every_backend! {
         let connector = intercepted(world.env.connector().clone(), || Nameless);
         let clients = [(); 3].map(|()| nameless(connector.clone()));
         the_third_of_waits_for_the_first(clients, &world).await;
-    }
-
-    // After a hand-over the marker is genuine and lower than every existing entry.
-    async fn a_waiter_gives_up_behind_a_holder_that_has_waited(env: Env) {
-        let world = World::new(env).await;
-        let [first, second, third, fourth] = [
-            world.mutex().await,
-            world.mutex().await,
-            world.mutex().await,
-            world.mutex().await,
-        ];
-        let outgoing = world.mutex().await.lock().await.unwrap();
-        let (first, _) = waiting(&first).await;
-        let (second, _) = waiting(&second).await;
-        let (third, _) = waiting(&third).await;
-        let (fourth, mut events) = waiting(&fourth).await;
-        outgoing.release().await.unwrap();
-        granted(first).await.release().await.unwrap();
-        let holder = granted(second).await;
-        third.abort();
-        still_waits(&mut events).await;
-        holder.release().await.unwrap();
-        granted(fourth).await.release().await.unwrap();
     }
 
     async fn a_release_overwrites_nothing_that_was_written_since(env: Env) {

@@ -62,7 +62,8 @@ on_every_backend! {
         let Some(LockEvent::Queued { position: 2, ahead }) = events.next().await else {
             panic!("it is queued behind two");
         };
-        assert!(names.iter().any(|name| name == ahead.name() && name.ends_with("0000000001")));
+        assert!(names.iter().any(|name| name == ahead.name()));
+        assert!(world.env.is_etcd() || ahead.name().ends_with("0000000001"));
 
         between.abort();
         assert_eq!(next(&mut events).await, "advanced, 1 ahead");
@@ -273,7 +274,10 @@ on_every_backend! {
             true => PreviousHolder::Died,
             false => PreviousHolder::Unknown,
         };
-        assert_eq!(previous(&mut events).await, died);
+        let previous = previous(&mut events).await;
+        // At etcd the entry may leave before the watch for it is armed.
+        let is_missed = world.env.is_etcd() && previous == PreviousHolder::Unknown;
+        assert!(previous == died || is_missed, "{previous:?}");
         guard.release().await.unwrap();
         assert_eq!(story(&mut events).await, ["released"]);
     }

@@ -11,7 +11,7 @@ use lockkeeper::{
     lock_each_timeout, lock_each_with, lock_events, try_lock_all, try_lock_all_with, try_lock_many,
     try_lock_many_with,
 };
-use testkit::on_every_backend_and_etcd;
+use testkit::on_every_backend;
 use tokio::task::yield_now;
 
 use crate::common::*;
@@ -175,7 +175,7 @@ macro_rules! forms {
     }};
 }
 
-on_every_backend_and_etcd! {
+on_every_backend! {
     async fn every_guard_has_the_same_interface(env: Env) {
         let world = World::new(env).await;
         let family = Family::held_by(&world.client().await).await;

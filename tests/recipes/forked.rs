@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use fork::Fork;
 use lockkeeper::{Client, ConnectOptions, Guard, Mutex};
-use testkit::{alone, on_every_backend_and_etcd};
+use testkit::{alone, on_every_backend};
 
 use super::common::*;
 
@@ -83,7 +83,7 @@ async fn fork_and(look: impl FnOnce() -> Result<(), &'static str>) {
     }
 }
 
-on_every_backend_and_etcd! {
+on_every_backend! {
     async fn the_child_of_a_fork_holds_nothing_and_is_told_so(env: Env) {
         if !alone() {
             return;

@@ -10,7 +10,7 @@ use lockkeeper::{
     Mutex, RwLock, Semaphore, Store, lock_all_with, try_lock_all_with,
 };
 use serde_json::Value;
-use testkit::on_every_backend_and_etcd;
+use testkit::on_every_backend;
 
 use crate::common::*;
 use crate::harness::costs::quiet;
@@ -25,7 +25,7 @@ async fn lost(release: impl Future<Output = Result<(), LockError>>) -> LostReaso
     }
 }
 
-on_every_backend_and_etcd! {
+on_every_backend! {
     async fn dropping_a_guard_releases_the_lock(env: Env) {
         let world = World::new(env).await;
         let mutex = world.mutex().await;
@@ -373,7 +373,7 @@ mod removal {
         noticed.expect("nobody tells the holder");
     }
 
-    on_every_backend_and_etcd! {
+    on_every_backend! {
         async fn a_holder_that_only_asks_learns_of_it(env: Env) {
             let world = World::new(env).await;
             let mutex = world.mutex().await;

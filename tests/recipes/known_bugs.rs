@@ -9,7 +9,7 @@ use lockkeeper::{
     Clock, Error, FencingGate, LockError, LockOptions, LostReason, Mutex, lock_all, queue,
 };
 use lockkeeper_store::{Backend, CreateMode, Op, Predecessor, Reply, Request, Response};
-use testkit::{Env, Intercept, intercepted, on_every_backend};
+use testkit::{Env, Intercept, intercepted, on_every_backend, on_every_znode_store};
 
 use crate::common::*;
 
@@ -112,19 +112,6 @@ mod orphans {
         }
 
         // kazoo #732
-        async fn a_failed_try_costs_a_node(env: Env) {
-            let world = World::new(env).await;
-            let _holder = world.mutex().await.lock().await.unwrap();
-            let mutex = world.mutex().await;
-            let before = world.traffic_of(mutex.client());
-            for _ in 0..100 {
-                assert!(mutex.try_lock().await.unwrap().is_none());
-            }
-            let cost = world.traffic_of(mutex.client()) - before;
-            assert_eq!((cost.requests(RequestKind::Any), cost.requests(RequestKind::GetQueue)), (100, 100));
-            assert_eq!(number_of_the_only_entry(&world).await, "0000000000");
-        }
-
         async fn a_lagging_follower_hides_my_node(env: Env) {
             let world = World::new(env).await;
             let between = Between::over(&world.env, Meddle::LagBehind);
@@ -138,6 +125,21 @@ mod orphans {
                 () = world.until_count(2) => panic!("a second create waits for the first"),
             };
             assert_eq!(world.children().await, [guard.path().name()]);
+        }
+    }
+
+    on_every_znode_store! {
+        async fn a_failed_try_costs_a_node(env: Env) {
+            let world = World::new(env).await;
+            let _holder = world.mutex().await.lock().await.unwrap();
+            let mutex = world.mutex().await;
+            let before = world.traffic_of(mutex.client());
+            for _ in 0..100 {
+                assert!(mutex.try_lock().await.unwrap().is_none());
+            }
+            let cost = world.traffic_of(mutex.client()) - before;
+            assert_eq!((cost.requests(RequestKind::Any), cost.requests(RequestKind::GetQueue)), (100, 100));
+            assert_eq!(number_of_the_only_entry(&world).await, "0000000000");
         }
     }
 }
@@ -240,20 +242,6 @@ mod ownership {
             }
         }
 
-        async fn the_parent_is_reaped_between_two_locks(env: Env) {
-            let world = World::new(env).await;
-            let stale = world.mutex().await.lock().await.unwrap();
-            world.revoke(stale.path()).await;
-            // The server may have removed it already.
-            let _ = world.observing().await.delete(&path(LOCK), None).await;
-            let guard = world.mutex().await.lock().await.unwrap();
-            assert_eq!(number_of_the_only_entry(&world).await, "0000000000", "numbers start again");
-            assert!(stale.fencing_token() < guard.fencing_token());
-            let refusal = stale.release().await;
-            assert_eq!(refusal, Err(LockError::Lost(LostReason::Revoked)));
-            assert_eq!(world.children().await, [guard.path().name()]);
-        }
-
         async fn the_loss_is_told_only_after_another_may_hold(env: Env) {
             let world = World::new(env).await;
             let mutex = Mutex::new(&world.client_for(BRIEF).await, LOCK).unwrap();
@@ -282,6 +270,22 @@ mod ownership {
             assert!(gate.admit(next.fencing_token()).is_ok());
         }
     }
+
+    on_every_znode_store! {
+        async fn the_parent_is_reaped_between_two_locks(env: Env) {
+            let world = World::new(env).await;
+            let stale = world.mutex().await.lock().await.unwrap();
+            world.revoke(stale.path()).await;
+            // The server may have removed it already.
+            let _ = world.observing().await.delete(&path(LOCK), None).await;
+            let guard = world.mutex().await.lock().await.unwrap();
+            assert_eq!(number_of_the_only_entry(&world).await, "0000000000", "numbers start again");
+            assert!(stale.fencing_token() < guard.fencing_token());
+            let refusal = stale.release().await;
+            assert_eq!(refusal, Err(LockError::Lost(LostReason::Revoked)));
+            assert_eq!(world.children().await, [guard.path().name()]);
+        }
+    }
 }
 
 mod sequence_numbers {
@@ -289,6 +293,32 @@ mod sequence_numbers {
 
     on_every_backend! {
         // Curator, kazoo #606 and #730
+
+        // As above. ZooKeeper's counter cannot be set from outside, so its end is simulated.
+        async fn the_counter_wraps_and_two_hold(env: Env) {
+            let world = World::new(env).await;
+            let between = Between::over(&world.env, Meddle::UseUpNumbers);
+            let mutex = Mutex::new(&between.client().await.unwrap(), LOCK).unwrap();
+            let used_up = Error::SequenceExhausted { path: LOCK.into() };
+            assert_eq!(mutex.lock().await.unwrap_err(), LockError::Store(used_up.clone()));
+            let batch = lock_all(&between.client().await.unwrap(), [LOCK]).await;
+            assert_eq!(batch.unwrap_err(), LockError::Store(used_up));
+            world.until_count(0).await;
+        }
+
+        // go-zookeeper
+        async fn a_child_without_a_number_makes_every_lock_fail(env: Env) {
+            let world = World::new(env).await;
+            for name in ["status", "lock-", "lock-abc", "_c_x-lock-"] {
+                world.make(&format!("{LOCK}/{name}")).await;
+            }
+            let mutex = world.mutex().await;
+            mutex.lock().await.unwrap().release().await.unwrap();
+            assert!(mutex.try_lock().await.unwrap().is_some());
+        }
+    }
+
+    on_every_znode_store! {
         async fn numbers_are_sorted_as_text(env: Env) {
             let world = World::new(env).await;
             let names = [
@@ -319,29 +349,6 @@ mod sequence_numbers {
             assert!(!waiter.is_finished());
             world.revoke(&path(&format!("{LOCK}/c-lock--000000010"))).await;
             assert!(granted(waiter).await.is_held());
-        }
-
-        // As above. ZooKeeper's counter cannot be set from outside, so its end is simulated.
-        async fn the_counter_wraps_and_two_hold(env: Env) {
-            let world = World::new(env).await;
-            let between = Between::over(&world.env, Meddle::UseUpNumbers);
-            let mutex = Mutex::new(&between.client().await.unwrap(), LOCK).unwrap();
-            let used_up = Error::SequenceExhausted { path: LOCK.into() };
-            assert_eq!(mutex.lock().await.unwrap_err(), LockError::Store(used_up.clone()));
-            let batch = lock_all(&between.client().await.unwrap(), [LOCK]).await;
-            assert_eq!(batch.unwrap_err(), LockError::Store(used_up));
-            world.until_count(0).await;
-        }
-
-        // go-zookeeper
-        async fn a_child_without_a_number_makes_every_lock_fail(env: Env) {
-            let world = World::new(env).await;
-            for name in ["status", "lock-", "lock-abc", "_c_x-lock-"] {
-                world.make(&format!("{LOCK}/{name}")).await;
-            }
-            let mutex = world.mutex().await;
-            mutex.lock().await.unwrap().release().await.unwrap();
-            assert!(mutex.try_lock().await.unwrap().is_some());
         }
     }
 }

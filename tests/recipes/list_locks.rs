@@ -11,7 +11,9 @@ use lockkeeper::{
     lock_queue_part, observe_locks,
 };
 use lockkeeper_store::{Backend, CreateMode, Op, ReadOp, Request, Response, ZnodePath};
-use testkit::{Intercept, intercepted, on_every_backend, on_every_backend_without_users};
+use testkit::{
+    Intercept, intercepted, on_every_backend, on_every_backend_without_users, on_every_znode_store,
+};
 
 use crate::common::*;
 
@@ -28,8 +30,11 @@ fn short(locks: &[LockInfo]) -> Vec<(&str, LockKind, usize, usize)> {
         .collect()
 }
 
+/// Creates an entry. Its name is unique, because etcd adds its number to the path only.
 async fn enter(session: &Session, name: &str) -> ZnodePath {
-    let at = path(name);
+    static ENTERED: AtomicUsize = AtomicUsize::new(0);
+    let number = ENTERED.fetch_add(1, Ordering::Relaxed);
+    let at = path(&name.replace("_c_x", &format!("_c_x{number}")));
     let parent = at.parent().unwrap();
     session
         .create_all(&parent, CreateMode::Persistent)
@@ -85,8 +90,9 @@ on_every_backend! {
         let age = Duration::from_secs(7);
         let later = holder.joined_at_ms + 7_000;
         assert_eq!(holder.age(later), age);
-        // It found the lock free, which ZooKeeper does not record.
-        let granted = world.env.has_index().then_some(holder.joined_at_ms);
+        // It found the lock free, which ZooKeeper and etcd do not record.
+        let is_recorded = world.env.has_index() && !world.env.is_etcd();
+        let granted = is_recorded.then_some(holder.joined_at_ms);
         assert_eq!((holder.granted_at_ms, holder.held_for(later)), (granted, granted.map(|_| age)));
         let overdue = granted.map(|_| Duration::from_secs(2));
         assert_eq!(holder.overdue_by(later), overdue);
@@ -99,9 +105,12 @@ on_every_backend! {
         assert_eq!((asked.version, asked.overdue_by(later)), (1, overdue));
         guard.keep_alive().await.unwrap();
         let alive = &locks(&world.observer, "/l/mutex").await[0].holders[0];
-        assert_eq!(alive.overdue_by(alive.written_at_ms + 5_001), Some(Duration::from_millis(1)));
-        assert_eq!(alive.overdue_by(alive.written_at_ms + 4_999), None);
-        assert_eq!(alive.due_at_ms(), Some(alive.written_at_ms + 5_000));
+        let written = alive.written_at_ms;
+        let has_time = !world.env.is_etcd();
+        let overdue = has_time.then_some(Duration::from_millis(1));
+        assert_eq!(alive.overdue_by(written + 5_001), overdue);
+        assert_eq!(alive.overdue_by(written + 4_999), None);
+        assert_eq!(alive.due_at_ms(), has_time.then_some(written + 5_000));
         let seen = locks(&world.observer, "/l").await;
         assert_eq!(holder.age(holder.joined_at_ms - 1_000), Duration::ZERO);
         for lock in &seen {
@@ -141,46 +150,6 @@ on_every_backend! {
         assert_eq!(waiters, [(1, entries[2].clone()), (2, entries[3].clone())]);
     }
 
-    async fn locks_nest_and_other_znodes_are_no_locks(env: Env) {
-        let world = World::new(env).await;
-        let session = world.client().await.session().await.unwrap();
-        let upper = enter(&session, "/l/a/_c_x-lock-").await;
-        // Below a lock, with a numeric key, with an entry's name, and next to a semaphore's parts.
-        for lock in ["/l/a/b", "/l/a/1234567890123", "/l/a/lock-0000000001", "/l/s/locks/x"] {
-            enter(&session, &format!("{lock}/_c_x-lock-")).await;
-        }
-        enter(&session, "/l/s/leases/_c_x-lease-").await;
-        enter(&session, "/l/s/nested/_c_x-lock-").await;
-        // `locks` is a directory here and a mutex there.
-        enter(&session, "/l/app/locks/_c_x-lock-").await;
-        enter(&session, "/l/app/locks/y/_c_x-lock-").await;
-        // A persistent znode with an entry's name holds nothing, and neither does an ephemeral one without.
-        world.make("/l/no/lock-0000000007").await;
-        session.create(&path("/l/no/presence"), "", CreateMode::Ephemeral).await.unwrap();
-        world.make("/l/behind/lock-0000000000").await;
-        let behind = enter(&session, "/l/behind/n_").await;
-
-        let seen = locks(&world.observer, "/l").await;
-        let mutex = |path| (path, LockKind::Mutex, 1, 0);
-        assert_eq!(
-            short(&seen),
-            [
-                mutex("/l/a"),
-                mutex("/l/a/1234567890123"),
-                mutex("/l/a/b"),
-                mutex("/l/a/lock-0000000001"),
-                mutex("/l/app/locks"),
-                mutex("/l/app/locks/y"),
-                mutex("/l/behind"),
-                ("/l/s", LockKind::Semaphore, 1, 0),
-                mutex("/l/s/locks/x"),
-                mutex("/l/s/nested"),
-            ]
-        );
-        assert_eq!(seen[0].holders[0].path, upper);
-        assert_eq!(seen[6].holders[0].path, behind);
-    }
-
     async fn keys_are_listed_by_their_beginning(env: Env) {
         let world = World::new(env).await;
         let client = world.client().await;
@@ -194,36 +163,6 @@ on_every_backend! {
         let list = list_locks(&world.observer, prefix).await.unwrap();
         let keys = list.locks.iter().map(|lock| parent.key_text(&lock.path).unwrap());
         assert_eq!(keys.collect::<Vec<_>>(), ["jobs/a", "jobs/a\n\u{1b}[31m", "jobs/b"]);
-    }
-
-    async fn many_locks_are_read_in_few_requests(env: Env) {
-        const LOCKS: usize = 3_000;
-        let world = World::new(env).await;
-        let session = world.client().await.session().await.unwrap();
-        let parent = LockPath::new("/l").unwrap();
-        session.create_all(parent.as_znode(), CreateMode::Persistent).await.unwrap();
-        let create = |path: ZnodePath, mode| {
-            let acl = session.acl().clone();
-            Op::Create(lockkeeper_store::Create { path, data: "{\"v\":1}".into(), mode, acl })
-        };
-        for chunk in (0..LOCKS).collect::<Vec<_>>().chunks(500) {
-            let ops = chunk.iter().flat_map(|number| {
-                let lock = parent.key(&format!("{number}"));
-                let entry = lock.as_znode().join("_c_x-lock-").unwrap();
-                let persistent = create(lock.as_znode().clone(), CreateMode::Persistent);
-                [persistent, create(entry, CreateMode::EphemeralSequential)]
-            });
-            session.multi(ops.collect::<Vec<_>>()).await.unwrap();
-        }
-        let client = world.client().await;
-        client.session().await.unwrap();
-        let before = world.traffic_of(&client);
-        let seen = locks(&client, "/l").await;
-        let cost = world.traffic_of(&client) - before;
-        assert_eq!(seen.len(), LOCKS);
-        assert!(seen.iter().all(|lock| lock.holders.len() == 1));
-        // Two reads per lock, 512 per request except for the first few.
-        assert!(cost.requests(RequestKind::Any) <= 24, "{cost:?}");
     }
 
     async fn an_observer_sees_each_lock_that_changes(env: Env) {
@@ -271,9 +210,11 @@ on_every_backend! {
             entries.push(enter(&session, "/l/a/_c_x-lock-").await);
         }
         enter(&session, "/l/b/_c_x-lock-").await;
+        let entries = Arc::new(entries);
         let left = Arc::new(AtomicUsize::new(0));
         for leaving in [1, 7] {
-            let (leaver, left) = (Leaver { session: session.clone(), leaving, left: left.clone() }, &left);
+            let (session, entries, left) = (session.clone(), entries.clone(), left.clone());
+            let leaver = Leaver { session, leaving, left: left.clone(), entries: entries.clone() };
             let connector = intercepted(world.env.connector().clone(), move || leaver.clone());
             let target = world.env.target().to_owned();
             let client = Client::open(connector, target, ConnectOptions::new()).await.unwrap();
@@ -285,12 +226,84 @@ on_every_backend! {
             assert_eq!(seen[0].holders[0].path, entries[gone]);
         }
         // If all entries leave, the lock is not reported.
-        let leaver = Leaver { session: session.clone(), leaving: 40, left };
+        let leaver = Leaver { session: session.clone(), leaving: 40, left, entries };
         let connector = intercepted(world.env.connector().clone(), move || leaver.clone());
         let target = world.env.target().to_owned();
         let client = Client::open(connector, target, ConnectOptions::new()).await.unwrap();
         assert_eq!(locks(&client, "/l/a").await, []);
         assert_eq!(short(&locks(&client, "/l").await), [("/l/b", LockKind::Mutex, 1, 0)]);
+    }
+}
+
+on_every_znode_store! {
+    async fn locks_nest_and_other_znodes_are_no_locks(env: Env) {
+        let world = World::new(env).await;
+        let session = world.client().await.session().await.unwrap();
+        let upper = enter(&session, "/l/a/_c_x-lock-").await;
+        // Below a lock, with a numeric key, with an entry's name, and next to a semaphore's parts.
+        for lock in ["/l/a/b", "/l/a/1234567890123", "/l/a/lock-0000000001", "/l/s/locks/x"] {
+            enter(&session, &format!("{lock}/_c_x-lock-")).await;
+        }
+        enter(&session, "/l/s/leases/_c_x-lease-").await;
+        enter(&session, "/l/s/nested/_c_x-lock-").await;
+        // `locks` is a directory here and a mutex there.
+        enter(&session, "/l/app/locks/_c_x-lock-").await;
+        enter(&session, "/l/app/locks/y/_c_x-lock-").await;
+        // A persistent znode with an entry's name holds nothing, and neither does an ephemeral one without.
+        world.make("/l/no/lock-0000000007").await;
+        session.create(&path("/l/no/presence"), "", CreateMode::Ephemeral).await.unwrap();
+        world.make("/l/behind/lock-0000000000").await;
+        let behind = enter(&session, "/l/behind/n_").await;
+
+        let seen = locks(&world.observer, "/l").await;
+        let mutex = |path| (path, LockKind::Mutex, 1, 0);
+        assert_eq!(
+            short(&seen),
+            [
+                mutex("/l/a"),
+                mutex("/l/a/1234567890123"),
+                mutex("/l/a/b"),
+                mutex("/l/a/lock-0000000001"),
+                mutex("/l/app/locks"),
+                mutex("/l/app/locks/y"),
+                mutex("/l/behind"),
+                ("/l/s", LockKind::Semaphore, 1, 0),
+                mutex("/l/s/locks/x"),
+                mutex("/l/s/nested"),
+            ]
+        );
+        assert_eq!(seen[0].holders[0].path, upper);
+        assert_eq!(seen[6].holders[0].path, behind);
+    }
+
+    async fn many_locks_are_read_in_few_requests(env: Env) {
+        const LOCKS: usize = 3_000;
+        let world = World::new(env).await;
+        let session = world.client().await.session().await.unwrap();
+        let parent = LockPath::new("/l").unwrap();
+        session.create_all(parent.as_znode(), CreateMode::Persistent).await.unwrap();
+        let create = |path: ZnodePath, mode| {
+            let acl = session.acl().clone();
+            Op::Create(lockkeeper_store::Create { path, data: "{\"v\":1}".into(), mode, acl })
+        };
+        for chunk in (0..LOCKS).collect::<Vec<_>>().chunks(500) {
+            let ops = chunk.iter().flat_map(|number| {
+                let lock = parent.key(&format!("{number}"));
+                let entry = lock.as_znode().join("_c_x-lock-").unwrap();
+                let persistent = create(lock.as_znode().clone(), CreateMode::Persistent);
+                [persistent, create(entry, CreateMode::EphemeralSequential)]
+            });
+            session.multi(ops.collect::<Vec<_>>()).await.unwrap();
+        }
+        let client = world.client().await;
+        client.session().await.unwrap();
+        let before = world.traffic_of(&client);
+        let seen = locks(&client, "/l").await;
+        let cost = world.traffic_of(&client) - before;
+        assert_eq!(seen.len(), LOCKS);
+        assert!(seen.iter().all(|lock| lock.holders.len() == 1));
+        // Two reads per lock, 512 per request except for the first few.
+        assert!(cost.requests(RequestKind::Any) <= 24, "{cost:?}");
     }
 }
 
@@ -300,6 +313,7 @@ struct Leaver {
     session: Session,
     leaving: usize,
     left: Arc<AtomicUsize>,
+    entries: Arc<Vec<ZnodePath>>,
 }
 
 impl Intercept for Leaver {
@@ -312,18 +326,17 @@ impl Intercept for Leaver {
         let Some(ReadOp::GetEntry(head)) = ops.iter().find(is_entry) else {
             return inner.submit(request);
         };
-        let first = lockkeeper_store::sequence_of(head.name()).unwrap() as usize;
-        if first != self.left.load(Ordering::SeqCst) || ops.len() > 1 {
+        let first = self.left.load(Ordering::SeqCst);
+        if self.entries.get(first) != Some(head) || ops.len() > 1 {
             return inner.submit(request);
         }
         let (session, inner) = (self.session.clone(), inner.clone());
         let leaving = self.leaving.min(40 - first);
         self.left.fetch_add(leaving, Ordering::SeqCst);
-        let queue = head.parent().unwrap();
+        let entries = self.entries.clone();
         Response::pending(async move {
-            for number in first..first + leaving {
-                let entry = queue.join(&format!("_c_x-lock-{number:010}")).unwrap();
-                session.delete(&entry, None).await.unwrap();
+            for entry in &entries[first..first + leaving] {
+                session.delete(entry, None).await.unwrap();
             }
             inner.submit(request).await
         })

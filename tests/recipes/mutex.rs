@@ -10,7 +10,7 @@ use lockkeeper::{
     queue,
 };
 use lockkeeper_store::CreateMode;
-use testkit::on_every_backend_and_etcd;
+use testkit::on_every_backend;
 
 use crate::common::*;
 
@@ -20,7 +20,7 @@ async fn hold(world: &World) -> Guard {
     world.mutex().await.lock().await.unwrap()
 }
 
-on_every_backend_and_etcd! {
+on_every_backend! {
     async fn grants_come_in_the_order_of_queueing(env: Env) {
         let world = World::new(env).await;
         let mutexes = [world.mutex().await, world.mutex().await, world.mutex().await];

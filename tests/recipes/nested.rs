@@ -7,7 +7,7 @@ use lockkeeper::{
     Semaphore, holders, lock_all, queue, try_lock_many,
 };
 use lockkeeper_store::{CreateMode, ZnodePath};
-use testkit::on_every_backend;
+use testkit::{on_every_backend, on_every_znode_store};
 
 use crate::common::*;
 
@@ -183,7 +183,9 @@ on_every_backend! {
         assert_free(&world.client().await, &base).await;
         nested.release().await.unwrap();
     }
+}
 
+on_every_znode_store! {
     async fn a_waiter_looks_past_a_persistent_child(env: Env) {
         let world = World::new(env).await;
         world.make(LOCK).await;
@@ -242,6 +244,17 @@ on_every_backend! {
         assert_free(&world.client().await, &base).await;
     }
 
+    async fn a_bad_pattern_is_refused(env: Env) {
+        for pattern in ["job/", "job-1"] {
+            let options = lockkeeper::ConnectOptions::new().entry_pattern(pattern);
+            let client = Client::open(env.connector().clone(), env.target().to_owned(), options).await;
+            let error = client.unwrap_err().to_string();
+            assert!(error.contains(pattern), "{error}");
+        }
+    }
+}
+
+on_every_znode_store! {
     async fn a_pattern_makes_a_contender(env: Env) {
         let world = World::new(env).await;
         let options = lockkeeper::ConnectOptions::new().entry_pattern("job-");
@@ -260,15 +273,6 @@ on_every_backend! {
         assert!(!waiter.is_finished());
         session.delete(&job, None).await.unwrap();
         granted(waiter).await.release().await.unwrap();
-    }
-
-    async fn a_bad_pattern_is_refused(env: Env) {
-        for pattern in ["job/", "job-1"] {
-            let options = lockkeeper::ConnectOptions::new().entry_pattern(pattern);
-            let client = Client::open(env.connector().clone(), env.target().to_owned(), options).await;
-            let error = client.unwrap_err().to_string();
-            assert!(error.contains(pattern), "{error}");
-        }
     }
 }
 
@@ -290,7 +294,9 @@ on_every_backend! {
         both.release().await.unwrap();
         assert_free(&world.client().await, &base).await;
     }
+}
 
+on_every_znode_store! {
     async fn a_znode_that_stays_is_never_taken_away(env: Env) {
         let world = World::new(env).await;
         let stays = make_child(&world, "lock-", CreateMode::PersistentSequential).await;

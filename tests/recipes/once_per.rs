@@ -40,6 +40,9 @@ on_every_backend! {
             };
             assert!(since_end < HOUR && due_in <= HOUR && due_in > HOUR / 2);
         }
+        if world.env.is_etcd() {
+            return;
+        }
         // Each caller chooses its period. With a millisecond, the job is due soon.
         let often = job(&other, Duration::from_millis(1));
         while is_not_due(&often).await {}

@@ -9,7 +9,7 @@ use lockkeeper::testing::RequestKind;
 use lockkeeper::{
     Client, LockError, LockOptions, LostReason, Mutex, Owner, ReentrantMutex, lock_events,
 };
-use testkit::on_every_backend_and_etcd;
+use testkit::on_every_backend;
 
 use crate::common::*;
 
@@ -21,7 +21,7 @@ impl World {
     }
 }
 
-on_every_backend_and_etcd! {
+on_every_backend! {
     async fn the_owner_enters_again_without_a_request(env: Env) {
         let world = World::new(env).await;
         let (client, owner) = world.owner().await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lockkeeper::testing::{Plan, RequestKind};
 use lockkeeper::{Client, ConnectOptions, Error, LockError, Mutex, RwLock, Upgrade, lock_all};
 use lockkeeper_store::{Backend, Connector, CreateMode, Op, Request, Response, Session, ZnodePath};
-use testkit::{Intercept, intercepted, on_every_backend};
+use testkit::{Intercept, intercepted, on_every_backend, on_every_znode_store};
 use tokio::sync::watch;
 
 use crate::common::*;
@@ -317,20 +317,6 @@ mod another_session_has_my_name {
             assert_eq!(world.children().await.len(), 1, "it was not mine to delete");
         }
 
-        async fn and_a_wait_stands_behind_it(env: Env) {
-            let world = World::new(env).await;
-            world.make(LOCK).await;
-            let thief = Thief::new(&world).await;
-            let mutex = Mutex::new(&thief.client().await, LOCK).unwrap();
-            let waiter = tokio::spawn(async move { mutex.lock().await });
-            world.until_count(1).await;
-            thief.lose_the_reply().await;
-            soon(world.until_count(2)).await;
-            assert!(!waiter.is_finished());
-            thief.give_back().await;
-            soon(granted(waiter)).await.release().await.unwrap();
-        }
-
         async fn and_keeps_it_when_a_batch_is_given_up(env: Env) {
             let world = World::new(env).await;
             for key in KEYS {
@@ -343,6 +329,22 @@ mod another_session_has_my_name {
             for key in KEYS {
                 assert_eq!(children(&world.observing().await, key).await.len(), 1);
             }
+        }
+    }
+
+    on_every_znode_store! {
+        async fn and_a_wait_stands_behind_it(env: Env) {
+            let world = World::new(env).await;
+            world.make(LOCK).await;
+            let thief = Thief::new(&world).await;
+            let mutex = Mutex::new(&thief.client().await, LOCK).unwrap();
+            let waiter = tokio::spawn(async move { mutex.lock().await });
+            world.until_count(1).await;
+            thief.lose_the_reply().await;
+            soon(world.until_count(2)).await;
+            assert!(!waiter.is_finished());
+            thief.give_back().await;
+            soon(granted(waiter)).await.release().await.unwrap();
         }
 
         async fn and_a_batch_stands_behind_it(env: Env) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkeeper::testing::{Plan, TestStore};
 use lockkeeper::{Client, Clock, ConnectOptions, LockOptions, Mutex, RwLock, Store, StoreOptions};
-use testkit::{Log, on_every_backend_and_etcd};
+use testkit::{Log, on_every_backend};
 use tracing::Level;
 
 use crate::common::*;
@@ -25,7 +25,7 @@ async fn in_memory() -> (TestStore, Client) {
 /// Longer than any accepted wait.
 const LONG_WAIT: Duration = Duration::from_secs(60);
 
-on_every_backend_and_etcd! {
+on_every_backend! {
     async fn a_nested_lock_says_that_it_waits_for_itself(env: Env) {
         let log = Log::of_thread(Level::WARN);
         let world = World::new(env).await;

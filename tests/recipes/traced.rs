@@ -3,7 +3,7 @@
 //! On ZooKeeper, threads of the client emit some of them, so tests that read those run in a separate process.
 
 use lockkeeper::{Election, LockOptions, Mutex, RwLock, Semaphore};
-use testkit::{Line, Log, alone, on_every_backend_and_etcd};
+use testkit::{Line, Log, alone, on_every_backend};
 use tracing::Level;
 
 use crate::common::*;
@@ -19,7 +19,7 @@ fn assert_span(span: &Line, name: &str, kind: &str, session: impl ToString) -> S
     span.field("path").to_owned()
 }
 
-on_every_backend_and_etcd! {
+on_every_backend! {
     async fn a_wait_and_a_hold_have_a_span_each(env: Env) {
         if !alone() {
             return;

@@ -10,7 +10,7 @@ use lockkeeper_store::{
     WatchMode, ZnodePath, connect, connect_with,
 };
 use parking_lot::Mutex;
-use testkit::{free_address, on_every_backend};
+use testkit::{free_address, on_every_znode_store};
 
 use crate::common::*;
 
@@ -45,7 +45,7 @@ fn bad_paths_are_refused_before_anything_is_sent() {
     }
 }
 
-on_every_backend! {
+on_every_znode_store! {
     async fn a_request_that_is_too_large_is_refused_and_nothing_else_is_lost(env: Env) {
         let session = env.session().await;
         make(&session, "/a").await;

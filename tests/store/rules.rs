@@ -5,11 +5,11 @@ use std::time::Duration;
 use lockkeeper_store::{
     Condition, CreateMode, Error, EventKind, Op, OpReply, ReadOp, ReadReply, WatchMode, sequence_of,
 };
-use testkit::on_every_backend;
+use testkit::on_every_znode_store;
 
 use crate::common::*;
 
-on_every_backend! {
+on_every_znode_store! {
     async fn rule_01_an_event_comes_before_data_that_is_newer(env: Env) {
         let (reader, writer) = (env.session().await, env.session().await);
         make(&reader, "/a").await;

@@ -7,12 +7,12 @@ use lockkeeper_store::{
     Acl, Backend, Clock, ConnectOptions, CreateMode, Error, EventKind, Predecessor, Request,
     Response, Session, SessionState, SessionStatus, Store, StoreOptions, WatchMode, connect,
 };
-use testkit::on_every_backend;
+use testkit::on_every_znode_store;
 use tokio::sync::watch;
 
 use crate::common::*;
 
-on_every_backend! {
+on_every_znode_store! {
     async fn a_request_is_sent_without_being_awaited(env: Env) {
         let session = env.session().await;
         let _unpolled = session.create(&path("/a"), "", CreateMode::Persistent);

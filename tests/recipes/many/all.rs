@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lockkeeper::{FencingGate, LockMetadata, LockPath, LostReason, Mutex, lock_events};
-use testkit::{Random, on_every_backend, scaled};
+use testkit::{Random, on_every_backend, on_every_znode_store, scaled};
 
 use super::*;
 
@@ -178,6 +178,30 @@ on_every_backend! {
         refuses_bad_keys(&world, async |client, keys| lock_all(client, keys).await).await;
     }
 
+    async fn each_lock_tells_its_own_events(env: Env) {
+        let world = World::new(env).await;
+        let holder = Mutex::new(&world.client().await, KEYS[1]).unwrap();
+        let holder = holder.lock().await.unwrap();
+        let (sink, mut events) = lock_events();
+        let options = LockOptions::new().label("batch").events(sink);
+        let waiting = world.queue_up_all_with(&world.client().await, &KEYS, options).await;
+        let said = events.next().await.unwrap().to_string();
+        assert!(said.starts_with("queued behind 1"), "{said}");
+        holder.release().await.unwrap();
+        let guard = all_granted(waiting).await;
+        assert_eq!(guard.metadata().label.as_deref(), Some("batch"));
+        for _ in KEYS {
+            assert!(events.next().await.unwrap().to_string().starts_with("acquired"));
+        }
+        guard.release().await.unwrap();
+        for _ in KEYS {
+            assert_eq!(events.next().await.unwrap().to_string(), "released");
+        }
+        assert!(events.next().await.is_none());
+    }
+}
+
+on_every_znode_store! {
     async fn the_largest_batch_that_is_not_refused_is_carried(env: Env) {
         let world = World::new(env).await;
         let client = world.client().await;
@@ -200,27 +224,5 @@ on_every_backend! {
         for key in keys(count) {
             assert!(children(&session, &key).await.is_empty());
         }
-    }
-
-    async fn each_lock_tells_its_own_events(env: Env) {
-        let world = World::new(env).await;
-        let holder = Mutex::new(&world.client().await, KEYS[1]).unwrap();
-        let holder = holder.lock().await.unwrap();
-        let (sink, mut events) = lock_events();
-        let options = LockOptions::new().label("batch").events(sink);
-        let waiting = world.queue_up_all_with(&world.client().await, &KEYS, options).await;
-        let said = events.next().await.unwrap().to_string();
-        assert!(said.starts_with("queued behind 1"), "{said}");
-        holder.release().await.unwrap();
-        let guard = all_granted(waiting).await;
-        assert_eq!(guard.metadata().label.as_deref(), Some("batch"));
-        for _ in KEYS {
-            assert!(events.next().await.unwrap().to_string().starts_with("acquired"));
-        }
-        guard.release().await.unwrap();
-        for _ in KEYS {
-            assert_eq!(events.next().await.unwrap().to_string(), "released");
-        }
-        assert!(events.next().await.is_none());
     }
 }

@@ -1,7 +1,7 @@
 //! Several locks take few round trips, however many they are. Hand-overs cost the same however many wait.
 
 use lockkeeper::Mutex;
-use testkit::on_every_backend;
+use testkit::{on_every_backend, on_every_znode_store};
 
 use super::*;
 use crate::harness::costs::{Cost, HAND_OVERS, Queue, assert_flat, cost, quiet, sizes};
@@ -64,19 +64,6 @@ on_every_backend! {
         }
     }
 
-    async fn missing_queues_are_made_once(env: Env) {
-        let world = World::new(env).await;
-        let client = world.client().await;
-        let before = world.traffic_of(&client);
-        let keys: Vec<_> = (0..10).map(|n| format!("/cost/{n}")).collect();
-        let guard = lock_all(&client, &keys).await.unwrap();
-        let cost = world.traffic_of(&client) - before;
-        // The multi is refused, the client looks and creates the common parent, and repeats it.
-        assert_eq!(cost.requests(RequestKind::Multi), 2);
-        assert!(cost.requests(RequestKind::Create) <= 3 * 10, "{cost:?}");
-        guard.release().await.unwrap();
-    }
-
     async fn a_hand_over_costs_the_same_however_many_wait(env: Env) {
         let world = World::new(env).await;
         let mut costs = Vec::new();
@@ -85,24 +72,6 @@ on_every_backend! {
         }
         assert_flat(&costs, 64);
         testkit::report(format_args!("a hand-over of two locks: {costs:?}"));
-    }
-
-    async fn a_try_writes_nothing_at_locks_that_are_held(env: Env) {
-        let world = World::new(env).await;
-        let holder = lock_all(&world.client().await, KEYS).await.unwrap();
-        let client = world.client().await;
-        for _ in 0..10 {
-            let before = world.traffic_of(&client);
-            let tried = lockkeeper::try_lock_many(&client, KEYS).await.unwrap();
-            assert_eq!((tried.acquired.len(), tried.contended.len()), (0, 3));
-            let cost = world.traffic_of(&client) - before;
-            assert_eq!(cost.requests(RequestKind::MultiRead), 1);
-            assert_eq!(cost.requests(RequestKind::Any), 1);
-        }
-        let other = Mutex::new(&client, KEYS[0]).unwrap();
-        let (_, stat) = world.observing().await.get_data(other.path()).await.unwrap();
-        assert_eq!(stat.cversion, 1, "only its holder has come");
-        holder.release().await.unwrap();
     }
 
     async fn a_try_costs_one_look_and_one_entry(env: Env) {
@@ -124,6 +93,39 @@ on_every_backend! {
             true => assert_eq!(cost.requests(RequestKind::Any), 3, "a look, a multi, its lists"),
         }
         drop(tried);
+        holder.release().await.unwrap();
+    }
+}
+
+on_every_znode_store! {
+    async fn missing_queues_are_made_once(env: Env) {
+        let world = World::new(env).await;
+        let client = world.client().await;
+        let before = world.traffic_of(&client);
+        let keys: Vec<_> = (0..10).map(|n| format!("/cost/{n}")).collect();
+        let guard = lock_all(&client, &keys).await.unwrap();
+        let cost = world.traffic_of(&client) - before;
+        // The multi is refused, the client looks and creates the common parent, and repeats it.
+        assert_eq!(cost.requests(RequestKind::Multi), 2);
+        assert!(cost.requests(RequestKind::Create) <= 3 * 10, "{cost:?}");
+        guard.release().await.unwrap();
+    }
+
+    async fn a_try_writes_nothing_at_locks_that_are_held(env: Env) {
+        let world = World::new(env).await;
+        let holder = lock_all(&world.client().await, KEYS).await.unwrap();
+        let client = world.client().await;
+        for _ in 0..10 {
+            let before = world.traffic_of(&client);
+            let tried = lockkeeper::try_lock_many(&client, KEYS).await.unwrap();
+            assert_eq!((tried.acquired.len(), tried.contended.len()), (0, 3));
+            let cost = world.traffic_of(&client) - before;
+            assert_eq!(cost.requests(RequestKind::MultiRead), 1);
+            assert_eq!(cost.requests(RequestKind::Any), 1);
+        }
+        let other = Mutex::new(&client, KEYS[0]).unwrap();
+        let (_, stat) = world.observing().await.get_data(other.path()).await.unwrap();
+        assert_eq!(stat.cversion, 1, "only its holder has come");
         holder.release().await.unwrap();
     }
 }

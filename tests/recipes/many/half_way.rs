@@ -2,7 +2,7 @@
 
 use lockkeeper::{LostReason, Mutex};
 use lockkeeper_store::CreateMode;
-use testkit::on_every_backend;
+use testkit::{on_every_backend, on_every_znode_store};
 
 use super::*;
 
@@ -60,20 +60,6 @@ on_every_backend! {
         assert!(refusal.to_string().contains(KEYS[2]), "{refusal}");
         world.until_each(&KEYS[..2], 0).await;
         world.until_each(&KEYS[2..], 1).await;
-    }
-
-    async fn one_lock_is_below_an_ephemeral_node(env: Env) {
-        let world = World::new(env).await;
-        world.make("/many").await;
-        let session = world.observing().await;
-        session.create(&path(KEYS[1]), "", CreateMode::Ephemeral).await.unwrap();
-        let client = world.client().await;
-        let refusal = lock_all(&client, KEYS).await.unwrap_err();
-        assert!(
-            matches!(refusal, LockError::Store(Error::NoChildrenForEphemerals { .. })),
-            "{refusal}"
-        );
-        assert_eq!(world.standing().await, 0);
     }
 
     async fn one_lock_comes_too_late(env: Env) {
@@ -149,6 +135,22 @@ on_every_backend! {
         assert!(guard.is_held());
         world.expire(&client).await.unwrap();
         assert_eq!(guard.lost().await, LostReason::SessionExpired);
+    }
+}
+
+on_every_znode_store! {
+    async fn one_lock_is_below_an_ephemeral_node(env: Env) {
+        let world = World::new(env).await;
+        world.make("/many").await;
+        let session = world.observing().await;
+        session.create(&path(KEYS[1]), "", CreateMode::Ephemeral).await.unwrap();
+        let client = world.client().await;
+        let refusal = lock_all(&client, KEYS).await.unwrap_err();
+        assert!(
+            matches!(refusal, LockError::Store(Error::NoChildrenForEphemerals { .. })),
+            "{refusal}"
+        );
+        assert_eq!(world.standing().await, 0);
     }
 }
 

@@ -2,11 +2,11 @@
 
 use lockkeeper::testing::RequestKind;
 use lockkeeper::{LockError, LockEvent, LockOptions, LostReason, lock_events};
-use testkit::on_every_backend_and_etcd;
+use testkit::on_every_backend;
 
 use super::*;
 
-on_every_backend_and_etcd! {
+on_every_backend! {
     async fn a_downgrade_keeps_the_place_and_the_token(env: Env) {
         let world = World::new(env).await;
         let writer = lock(&world).await.write().await.unwrap();

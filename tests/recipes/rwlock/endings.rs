@@ -3,7 +3,7 @@
 
 use lockkeeper::LostReason;
 use lockkeeper::testing::RequestKind;
-use testkit::on_every_backend_and_etcd;
+use testkit::on_every_backend;
 
 use super::*;
 use crate::harness::cancel::{at_every_point, cancelled_behind};
@@ -69,7 +69,7 @@ async fn cancelled_at_every_point(world: &World, side: Side, holder: Option<Side
     }
 }
 
-on_every_backend_and_etcd! {
+on_every_backend! {
     async fn a_free_lock_cancelled_at_every_point(env: Env) {
         let world = World::new(env).await;
         for side in [Read, Write] {

@@ -3,11 +3,11 @@
 use lockkeeper::testing::RequestKind;
 use lockkeeper::{LockError, queue};
 use lockkeeper_store::CreateMode;
-use testkit::on_every_backend_and_etcd;
+use testkit::on_every_backend;
 
 use super::*;
 
-on_every_backend_and_etcd! {
+on_every_backend! {
     // kazoo #649
     async fn a_reader_waits_for_a_later_writer(env: Env) {
         let world = World::new(env).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkeeper::testing::RequestKind;
 use lockkeeper::{LockError, LockOptions, Mutex, RwLock};
-use testkit::on_every_backend;
+use testkit::{on_every_backend, on_every_znode_store};
 
 use super::*;
 
@@ -176,19 +176,6 @@ on_every_backend! {
         world.until_count(1).await;
     }
 
-    async fn names_are_curators(env: Env) {
-        let world = World::new(env).await;
-        let writer = take(&lock(&world).await, Write).await;
-        let [_reader] = queue_up_all(&world, [Read]).await;
-        let mut names = world.children().await;
-        names.sort_by_key(|name| lockkeeper_store::sequence_of(name));
-        for (name, (mark, number)) in names.iter().zip([("-__WRIT__", "0000000000"), ("-__READ__", "0000000001")]) {
-            let (uuid, tail) = name.strip_prefix("_c_").unwrap().split_once(mark).unwrap();
-            assert_eq!((uuid.len(), tail), (36, number));
-        }
-        writer.release().await.unwrap();
-    }
-
     async fn a_path_of_another_recipe_is_refused_both_ways(env: Env) {
         let world = World::new(env).await;
         let client = world.client().await;
@@ -237,6 +224,21 @@ on_every_backend! {
         holder.release().await.unwrap();
         granted(waiter).await.release().await.unwrap();
         world.until_count(0).await;
+    }
+}
+
+on_every_znode_store! {
+    async fn names_are_curators(env: Env) {
+        let world = World::new(env).await;
+        let writer = take(&lock(&world).await, Write).await;
+        let [_reader] = queue_up_all(&world, [Read]).await;
+        let mut names = world.children().await;
+        names.sort_by_key(|name| lockkeeper_store::sequence_of(name));
+        for (name, (mark, number)) in names.iter().zip([("-__WRIT__", "0000000000"), ("-__READ__", "0000000001")]) {
+            let (uuid, tail) = name.strip_prefix("_c_").unwrap().split_once(mark).unwrap();
+            assert_eq!((uuid.len(), tail), (36, number));
+        }
+        writer.release().await.unwrap();
     }
 }
 

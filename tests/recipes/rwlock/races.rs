@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockkeeper::testing::{RequestKind, TestStore};
 use lockkeeper::{ConnectOptions, LockError, LostReason};
-use testkit::on_every_backend_and_etcd;
+use testkit::on_every_backend;
 use tokio::task::JoinHandle;
 
 use super::gate::Gate;
@@ -74,7 +74,7 @@ const LOSSES: [Losses; 11] = [
     ),
 ];
 
-on_every_backend_and_etcd! {
+on_every_backend! {
     async fn a_writer_that_comes_between_the_look_and_the_conversion_has_the_upgrade_refused(env: Env) {
         let world = World::new(env).await;
         let gate = Gate::new(RequestKind::Multi);

@@ -8,7 +8,7 @@ use lockkeeper::{
     Semaphore, lock_all, lock_events, try_lock_many,
 };
 use lockkeeper_store::CreateMode;
-use testkit::on_every_backend;
+use testkit::{on_every_backend, on_every_znode_store};
 
 use super::*;
 
@@ -129,18 +129,6 @@ on_every_backend! {
         ground.until_waiting(1).await;
     }
 
-    async fn more_than_one_request_can_carry_is_refused(env: Env) {
-        let ground = Ground::new(env, 100_000).await;
-        let semaphore = ground.semaphore().await;
-        let refused = semaphore.acquire_many(100_000).await.unwrap_err();
-        assert!(matches!(refused, LockError::Store(Error::TooLarge { .. })), "{refused}");
-        ground.until_swept(&semaphore, 0).await;
-        let many = semaphore.acquire_many(1_000).await.unwrap();
-        assert_eq!(ground.observing_semaphore().available().await, Ok(99_000));
-        many.release().await.unwrap();
-        ground.until_swept(&semaphore, 0).await;
-    }
-
     async fn a_grant_too_large_for_one_request_is_refused_before_it_joins_the_queue(env: Env) {
         let ground = Ground::new(env, 100_000).await;
         let semaphore = ground.semaphore().await;
@@ -213,27 +201,6 @@ on_every_backend! {
         }
         let waiter = children(&session, LOCKS).await.remove(0);
         assert!(waiter.starts_with("_c_") && waiter.contains("-lock-"), "{waiter}");
-    }
-
-    async fn every_child_among_the_leases_counts(env: Env) {
-        let ground = Ground::new(env, 2).await;
-        ground.hold(1).await.release().await.unwrap();
-        ground.make(LEASES).await;
-        let session = ground.observing().await;
-        let mut foreign = Vec::new();
-        for name in ["_c_x-lease-", "lease"] {
-            let lease = path(&format!("{LEASES}/{name}"));
-            let mode = CreateMode::EphemeralSequential;
-            foreign.push(session.create(&lease, "10.0.0.1", mode).await.unwrap().0);
-        }
-        assert_eq!(ground.observing_semaphore().available().await, Ok(0));
-        let request = ground.queue_up(&ground.semaphore().await, 1).await;
-        session.delete(&foreign[1], None).await.unwrap();
-        let permit = permitted(request).await;
-        assert!(permit.is_held());
-        let holders = ground.observing_semaphore().holders().await.unwrap();
-        assert_eq!(holders.len(), 2);
-        assert_eq!((holders[0].metadata.is_none(), holders[1].fencing_token), (true, permit.fencing_token()));
     }
 
     async fn waiters_and_holders_are_listed_with_their_metadata(env: Env) {
@@ -337,5 +304,40 @@ on_every_backend! {
         is_refused(Election::new(&client, QUOTA).unwrap().campaign("one").await.unwrap_err());
         permit.release().await.unwrap();
         ground.hold(1).await.release().await.unwrap();
+    }
+}
+
+on_every_znode_store! {
+    async fn more_than_one_request_can_carry_is_refused(env: Env) {
+        let ground = Ground::new(env, 100_000).await;
+        let semaphore = ground.semaphore().await;
+        let refused = semaphore.acquire_many(100_000).await.unwrap_err();
+        assert!(matches!(refused, LockError::Store(Error::TooLarge { .. })), "{refused}");
+        ground.until_swept(&semaphore, 0).await;
+        let many = semaphore.acquire_many(1_000).await.unwrap();
+        assert_eq!(ground.observing_semaphore().available().await, Ok(99_000));
+        many.release().await.unwrap();
+        ground.until_swept(&semaphore, 0).await;
+    }
+
+    async fn every_child_among_the_leases_counts(env: Env) {
+        let ground = Ground::new(env, 2).await;
+        ground.hold(1).await.release().await.unwrap();
+        ground.make(LEASES).await;
+        let session = ground.observing().await;
+        let mut foreign = Vec::new();
+        for name in ["_c_x-lease-", "lease"] {
+            let lease = path(&format!("{LEASES}/{name}"));
+            let mode = CreateMode::EphemeralSequential;
+            foreign.push(session.create(&lease, "10.0.0.1", mode).await.unwrap().0);
+        }
+        assert_eq!(ground.observing_semaphore().available().await, Ok(0));
+        let request = ground.queue_up(&ground.semaphore().await, 1).await;
+        session.delete(&foreign[1], None).await.unwrap();
+        let permit = permitted(request).await;
+        assert!(permit.is_held());
+        let holders = ground.observing_semaphore().holders().await.unwrap();
+        assert_eq!(holders.len(), 2);
+        assert_eq!((holders[0].metadata.is_none(), holders[1].fencing_token), (true, permit.fencing_token()));
     }
 }

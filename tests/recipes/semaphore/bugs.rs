@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockkeeper::Error;
 use lockkeeper::testing::RequestKind;
-use testkit::on_every_backend;
+use testkit::{on_every_backend, on_every_znode_store};
 
 use super::*;
 
@@ -192,6 +192,9 @@ on_every_backend! {
     }
 
     // Found here: the request that creates the queue used earlier reads, and so did other requests that met it.
+}
+
+on_every_znode_store! {
     async fn reads_from_before_the_queues_creation_are_not_believed(env: Env) {
         let reads = match env.is_zookeeper() {
             true => RequestKind::MultiRead,

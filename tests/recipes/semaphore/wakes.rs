@@ -2,7 +2,7 @@
 
 use lockkeeper::testing::{RequestKind, Traffic};
 use lockkeeper::{LockOptions, Session, lock_events};
-use testkit::on_every_backend;
+use testkit::{on_every_backend, on_every_znode_store};
 
 use super::*;
 use crate::harness::costs::{HAND_OVERS, Queue, quiet, sizes};
@@ -68,34 +68,6 @@ async fn cost_of_a_hand_over(world: &World, waiters: usize, events: u64) -> (Tra
 }
 
 on_every_backend! {
-    async fn a_hand_over_costs_the_same_however_many_wait(env: Env) {
-        let counts = !env.is_zookeeper();
-        let world = World::new(env).await;
-        let mut costs = Vec::new();
-        // A store that waits for the leases wakes the head when it can take a permit. Otherwise the head and the one
-        // behind it wake.
-        let events = if counts { 1 } else { 2 };
-        for &waiters in sizes(&world.env) {
-            costs.push(cost_of_a_hand_over(&world, waiters, events).await);
-        }
-        let (first, bytes) = costs[0];
-        for (cost, size) in &costs {
-            for on in [RequestKind::Multi, RequestKind::MultiRead, RequestKind::Delete, RequestKind::GetChildren, RequestKind::GetData] {
-                assert_eq!(cost.requests(on), first.requests(on), "{on:?}: {costs:?}");
-            }
-            assert_eq!(cost.requests(RequestKind::Multi), 1, "one grant");
-            if counts {
-                let all = cost.requests(RequestKind::Any) - cost.requests(RequestKind::Exists);
-                assert_eq!(all, 2, "the release and the grant: {cost:?}");
-            } else {
-                let reads = cost.requests(RequestKind::MultiRead);
-                assert_eq!(reads, 3, "the permits, and by each that wakes its own entry and the marker");
-            }
-            // Numbers in names and marks have more digits in a longer queue.
-            assert!(*size <= bytes + 32, "{costs:?}");
-        }
-    }
-
     async fn free_permits_take_one_request_of_a_store_that_counts_them(env: Env) {
         let counts = !env.is_zookeeper();
         let ground = Ground::new(env, 3).await;
@@ -114,25 +86,6 @@ on_every_backend! {
             assert_eq!(cost.requests(RequestKind::Multi), 1);
             assert_eq!(cost.requests(RequestKind::Any), if counts { 1 } else { 3 });
             permit.release().await.unwrap();
-        }
-    }
-
-    async fn the_only_waiter_asks_a_store_that_counts_permits_for_nothing_but_these(env: Env) {
-        let counts = !env.is_zookeeper();
-        let ground = Ground::new(env, 1).await;
-        let holder = ground.hold(1).await;
-        let semaphore = ground.semaphore().await;
-        let before = ground.traffic_of(semaphore.client());
-        let waiting = ground.queue_up(&semaphore, 1).await;
-        quiet(&ground, &semaphore.client().current_session()).await;
-        holder.release().await.unwrap();
-        permitted(waiting).await.release().await.unwrap();
-        let cost = ground.traffic_of(semaphore.client()) - before;
-        if counts {
-            assert_eq!(cost.requests(RequestKind::Multi), 2, "a try, and the grant");
-            for look in [RequestKind::MultiRead, RequestKind::GetChildren, RequestKind::GetData] {
-                assert_eq!(cost.requests(look), 0, "{look:?}");
-            }
         }
     }
 
@@ -182,6 +135,55 @@ on_every_backend! {
         }
         assert_eq!(woken, [0]);
         assert!(holder.is_held());
+    }
+}
+
+on_every_znode_store! {
+    async fn a_hand_over_costs_the_same_however_many_wait(env: Env) {
+        let counts = !env.is_zookeeper();
+        let world = World::new(env).await;
+        let mut costs = Vec::new();
+        // A store that waits for the leases wakes the head when it can take a permit. Otherwise the head and the one
+        // behind it wake.
+        let events = if counts { 1 } else { 2 };
+        for &waiters in sizes(&world.env) {
+            costs.push(cost_of_a_hand_over(&world, waiters, events).await);
+        }
+        let (first, bytes) = costs[0];
+        for (cost, size) in &costs {
+            for on in [RequestKind::Multi, RequestKind::MultiRead, RequestKind::Delete, RequestKind::GetChildren, RequestKind::GetData] {
+                assert_eq!(cost.requests(on), first.requests(on), "{on:?}: {costs:?}");
+            }
+            assert_eq!(cost.requests(RequestKind::Multi), 1, "one grant");
+            if counts {
+                let all = cost.requests(RequestKind::Any) - cost.requests(RequestKind::Exists);
+                assert_eq!(all, 2, "the release and the grant: {cost:?}");
+            } else {
+                let reads = cost.requests(RequestKind::MultiRead);
+                assert_eq!(reads, 3, "the permits, and by each that wakes its own entry and the marker");
+            }
+            // Numbers in names and marks have more digits in a longer queue.
+            assert!(*size <= bytes + 32, "{costs:?}");
+        }
+    }
+
+    async fn the_only_waiter_asks_a_store_that_counts_permits_for_nothing_but_these(env: Env) {
+        let counts = !env.is_zookeeper();
+        let ground = Ground::new(env, 1).await;
+        let holder = ground.hold(1).await;
+        let semaphore = ground.semaphore().await;
+        let before = ground.traffic_of(semaphore.client());
+        let waiting = ground.queue_up(&semaphore, 1).await;
+        quiet(&ground, &semaphore.client().current_session()).await;
+        holder.release().await.unwrap();
+        permitted(waiting).await.release().await.unwrap();
+        let cost = ground.traffic_of(semaphore.client()) - before;
+        if counts {
+            assert_eq!(cost.requests(RequestKind::Multi), 2, "a try, and the grant");
+            for look in [RequestKind::MultiRead, RequestKind::GetChildren, RequestKind::GetData] {
+                assert_eq!(cost.requests(look), 0, "{look:?}");
+            }
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockkeeper::{FencingGate, Guard, LockError, Mutex};
 use parking_lot::Mutex as Cell;
-use testkit::on_every_backend_and_etcd;
+use testkit::on_every_backend;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
 
@@ -107,7 +107,7 @@ impl Drop for Threads {
     }
 }
 
-on_every_backend_and_etcd! {
+on_every_backend! {
     async fn hundreds_of_contenders_get_in_one_at_a_time(env: Env) {
         let world = World::new(env).await;
         let threads = Threads::start();

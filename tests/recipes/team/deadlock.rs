@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lockkeeper::{LockError, QueueEntry, SessionId, Snapshots, observe, queue};
-use testkit::on_every_backend_and_etcd;
+use testkit::on_every_backend;
 
 use super::{mutex, until_empty, until_queued};
 use crate::common::*;
@@ -62,7 +62,7 @@ async fn until_shown(snapshots: &mut Snapshots, count: usize) -> Vec<QueueEntry>
     }
 }
 
-on_every_backend_and_etcd! {
+on_every_backend! {
     async fn a_deadlock_shows_in_the_queues_and_ends_when_one_gives_up(env: Env) {
         let world = World::new(env).await;
         let (one, two) = (world.client().await, world.client().await);

@@ -1,7 +1,7 @@
 //! All workers are restarted while locks are held and awaited.
 
 use lockkeeper::{Client, Error, FencingGate, Guard, LockError, LostReason};
-use testkit::on_every_backend_and_etcd;
+use testkit::on_every_backend;
 
 use super::{mutex, until_empty, until_queued};
 use crate::common::*;
@@ -94,7 +94,7 @@ async fn nothing_is_left(world: &World) {
     }
 }
 
-on_every_backend_and_etcd! {
+on_every_backend! {
     async fn a_fleet_is_closed_and_the_next_one_started(env: Env) {
         let world = World::new(env).await;
         let old = Fleet::deploy(&world).await;

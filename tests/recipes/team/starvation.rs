@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use lockkeeper::{FencingToken, Mutex};
 use parking_lot::Mutex as Cell;
-use testkit::on_every_backend_and_etcd;
+use testkit::on_every_backend;
 use tokio::task::yield_now;
 
 use crate::common::*;
@@ -35,7 +35,7 @@ async fn barge(mutex: Mutex, turns: Turns, stop: Arc<AtomicBool>) -> usize {
     tries
 }
 
-on_every_backend_and_etcd! {
+on_every_backend! {
     async fn under_constant_contention_the_turns_go_round_and_no_try_comes_between(env: Env) {
         let world = World::new(env).await;
         let turns = Turns::default();

@@ -351,7 +351,7 @@ pub async fn within_reason<T>(test: impl Future<Output = T>) -> T {
 }
 
 /// Turns each `async fn name(env: Env)` into the tests `name::memory`, `name::file`, `name::served`, `name::unix`,
-/// `name::zookeeper` and `name::lent`.
+/// `name::zookeeper`, `name::lent` and `name::etcd`.
 #[macro_export]
 macro_rules! on_every_backend {
     ($($(#[$meta:meta])* async fn $name:ident($env:ident: Env) $body:block)*) => {$(
@@ -362,14 +362,15 @@ macro_rules! on_every_backend {
             async fn test($env: $crate::Env) $body
 
             $crate::on_backends_without_users! {}
-            $crate::on_backends! { unix }
+            $crate::on_backends! { unix etcd }
         }
     )*};
 }
 
-/// Like `on_every_backend`, and `name::etcd`. For the tests that etcd passes so far.
+/// Like `on_every_backend`, without `etcd`: for tests about znodes that no recipe creates, about znodes as ZooKeeper
+/// numbers them, and about the number of requests.
 #[macro_export]
-macro_rules! on_every_backend_and_etcd {
+macro_rules! on_every_znode_store {
     ($($(#[$meta:meta])* async fn $name:ident($env:ident: Env) $body:block)*) => {$(
         $(#[$meta])*
         mod $name {
@@ -378,7 +379,7 @@ macro_rules! on_every_backend_and_etcd {
             async fn test($env: $crate::Env) $body
 
             $crate::on_backends_without_users! {}
-            $crate::on_backends! { unix etcd }
+            $crate::on_backends! { unix }
         }
     )*};
 }

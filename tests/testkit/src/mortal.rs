@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lockkeeper::{Client, ConnectOptions, Error};
 use lockkeeper_store::{Backend, Request, Response};
 
-use crate::{Intercept, Proxy, connect_to, intercepted};
+use crate::{Intercept, Proxy, connect_to, free_address, intercepted};
 
 pub struct Mortal {
     client: Client,
@@ -43,6 +43,11 @@ impl Mortal {
                 let (socket, rest) = target.split_at(target.find('?').unwrap_or(target.len()));
                 let near = format!("{socket}-{}", crate::unique("near"));
                 (Proxy::between_sockets(near.into(), socket.into()), rest)
+            }
+            "etcd" => {
+                let server = answering(hosts)?;
+                let proxy = Proxy::of_bytes(free_address(), server);
+                (proxy.expect("the free address is free"), rest)
             }
             _ => (Proxy::to(answering(hosts)?), rest),
         };
