@@ -22,7 +22,7 @@ mod pem;
 
 pub use self::client::ClientTls;
 #[cfg(all(feature = "tls", feature = "client"))]
-pub(crate) use self::client_config::{client_config, host_name, server_name};
+pub(crate) use self::client_config::{client_config, server_names};
 pub use self::error::TlsError;
 #[cfg(feature = "tls")]
 pub(crate) use self::load::{Authorities, alternative_name, key_pair, provider, subject, uri};

@@ -70,8 +70,8 @@ pub(crate) fn connector(target: &Target) -> Result<Arc<dyn Connector>> {
             kind: ServerKind::Etcd,
             hosts,
             chroot,
-            ..
-        } => etcd(target, hosts, chroot),
+            tls,
+        } => etcd(target, hosts, *tls, chroot),
         #[cfg(feature = "client")]
         TargetKind::Served {
             kind,
@@ -109,17 +109,19 @@ pub(crate) fn connector(target: &Target) -> Result<Arc<dyn Connector>> {
 }
 
 #[cfg(feature = "etcd")]
-fn etcd(target: &Target, hosts: &[String], chroot: &ZnodePath) -> Result<Arc<dyn Connector>> {
+fn etcd(
+    target: &Target,
+    hosts: &[String],
+    requires_tls: bool,
+    chroot: &ZnodePath,
+) -> Result<Arc<dyn Connector>> {
     use crate::client::etcd::Etcd;
-    Ok(Arc::new(Etcd::new(
-        hosts.to_vec(),
-        chroot,
-        target.to_string(),
-    )))
+    let (hosts, url) = (hosts.to_vec(), target.to_string());
+    Ok(Arc::new(Etcd::new(hosts, requires_tls, chroot, url)))
 }
 
 #[cfg(not(feature = "etcd"))]
-fn etcd(target: &Target, _: &[String], _: &ZnodePath) -> Result<Arc<dyn Connector>> {
+fn etcd(target: &Target, _: &[String], _: bool, _: &ZnodePath) -> Result<Arc<dyn Connector>> {
     Err(Error::Target(TargetError::FeatureMissing {
         url: target.to_string(),
         feature: "etcd",

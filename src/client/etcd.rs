@@ -13,10 +13,12 @@ mod watches;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
-use self::channel::Members;
+use self::channel::{Members, Tls};
 use self::keys::Keys;
+use self::messages::LeaseGrant;
 use self::session::{EtcdSession, Opening, on_thread};
 use crate::backend::{
     Backend, ConnectOptions, Connector, DEFAULT_SESSION_TIMEOUT, read_or_create_store_id,
@@ -25,6 +27,7 @@ use crate::model::error::{Error, Result};
 use crate::model::path::ZnodePath;
 use crate::runtime::clock::Clock;
 use crate::runtime::future::BoxFuture;
+use crate::tls::ClientTls;
 
 /// Longest session timeout. A new leader restarts each lease with its full time, so no lease ends early. If etcd writes
 /// lease checkpoints (every five minutes), a longer lease can restart with less than its full time.
@@ -36,34 +39,55 @@ const PAUSE: Duration = Duration::from_millis(50);
 #[derive(Clone)]
 pub(crate) struct Etcd {
     hosts: Vec<String>,
+    requires_tls: bool,
     chroot: ZnodePath,
     url: String,
     clock: Clock,
+    /// Highest revision that this client has seen.
+    revision: Arc<AtomicI64>,
 }
 
 impl Etcd {
-    pub(crate) fn new(hosts: Vec<String>, chroot: &ZnodePath, url: String) -> Self {
+    pub(crate) fn new(
+        hosts: Vec<String>,
+        requires_tls: bool,
+        chroot: &ZnodePath,
+        url: String,
+    ) -> Self {
         Self {
             hosts,
+            requires_tls,
             chroot: chroot.clone(),
             url,
             clock: Clock::system(),
+            revision: Arc::default(),
         }
     }
 
     async fn open(self, options: ConnectOptions) -> Result<Arc<dyn Backend>> {
         let ttl = lease_time(&options)?;
+        // A `+tls` URL without TLS options gets empty options, for which `Tls::new` reports the missing authority.
+        let required = self.requires_tls.then(ClientTls::new);
+        let tls = options.tls.as_ref().or(required.as_ref());
+        let tls = tls.map(|tls| Tls::new(tls, &self.hosts)).transpose()?;
         let limit = options.get_connect_timeout();
         let end = tokio::time::Instant::now() + limit;
         let mut reason = String::new();
         loop {
-            let members = Members::new(self.hosts.clone());
+            let members = Members::new(self.hosts.clone(), tls.clone());
             let hosts = members.hosts();
-            let opening =
-                EtcdSession::open(members, Keys::new(&self.chroot), ttl, self.clock.clone());
+            let (keys, clock) = (Keys::new(&self.chroot), self.clock.clone());
+            let opening = EtcdSession::open(members, keys, ttl, clock, self.revision.clone());
             match tokio::time::timeout_at(end, opening).await {
                 Ok(Ok(session)) => return identified(session, &options).await,
                 Ok(Err(Opening::Final(error))) => return Err(error),
+                Ok(Err(Opening::Replaced { before, now })) => {
+                    return Err(Error::StoreChanged {
+                        target: self.url,
+                        expected: format!("a revision of at least {before}"),
+                        found: format!("revision {now}"),
+                    });
+                }
                 Ok(Err(Opening::Failed(why))) => reason = why,
                 Err(_) => {}
             }
@@ -100,14 +124,13 @@ fn lease_time(options: &ConnectOptions) -> Result<Duration> {
     let wanted = options
         .get_session_timeout()
         .unwrap_or(DEFAULT_SESSION_TIMEOUT);
-    let seconds = wanted.as_secs() + u64::from(wanted.subsec_nanos() > 0);
-    let ttl = Duration::from_secs(seconds);
-    match ttl > LONGEST_TIMEOUT {
-        true => Err(Error::BadArguments(format!(
+    if wanted > LONGEST_TIMEOUT {
+        return Err(Error::BadArguments(format!(
             "a session timeout of {wanted:?}: at etcd it is at most {LONGEST_TIMEOUT:?}"
-        ))),
-        false => Ok(ttl),
+        )));
     }
+    let LeaseGrant { ttl } = LeaseGrant::rounded_up(wanted);
+    Ok(Duration::from_secs(ttl.unsigned_abs()))
 }
 
 impl Connector for Etcd {
@@ -125,7 +148,7 @@ impl Connector for Etcd {
         let (etcd, lease) = (self.clone(), backend.status().id());
         let status = backend.status().clone();
         Box::pin(on_thread(async move {
-            session::revoke(Members::new(etcd.hosts), lease.0).await?;
+            session::revoke(Members::new(etcd.hosts, None), lease.0).await?;
             let mut states = status.states();
             while !status.state().is_final() && states.next().await.is_some() {}
             Ok(())

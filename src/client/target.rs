@@ -149,6 +149,7 @@ fn parse(url: &str) -> Result<Target, TargetError> {
             served(ServerKind::ZooKeeper, url, hosts.unwrap_or_default(), false)
         }
         ("etcd", hosts) => served(ServerKind::Etcd, url, hosts.unwrap_or_default(), false),
+        ("etcd+tls", hosts) => served(ServerKind::Etcd, url, hosts.unwrap_or_default(), true),
         ("zookeeper+tls", hosts) => {
             served(ServerKind::ZooKeeper, url, hosts.unwrap_or_default(), true)
         }
@@ -414,6 +415,7 @@ mod tests {
             "lockkeeper://keeper.example:2182/app",
             "lockkeeper+tls://keeper.example:2281/app",
             "zookeeper+tls://a:2281,b.example:2282/app/x",
+            "etcd+tls://a:2379,b.example:2380/app/x",
             "lockkeeper+unix:///run/lockkeeper.sock",
             "lockkeeper+unix:///run/lock keeper@1.sock?chroot=/app/x",
             "lockkeeper+unix:///run/a.sock?end_with_process=false",

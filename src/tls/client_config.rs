@@ -9,17 +9,25 @@ use rustls::pki_types::ServerName;
 use super::{Authorities, ClientTls, TlsError, key_pair, provider};
 
 /// Returns the host of `host:port`, without the brackets of an IPv6 address.
-pub(crate) fn host_name(host: &str) -> &str {
+fn host_name(host: &str) -> &str {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
     name.strip_prefix('[')
         .and_then(|name| name.strip_suffix(']'))
         .unwrap_or(name)
 }
 
-pub(crate) fn server_name(name: &str) -> Result<ServerName<'static>, TlsError> {
-    ServerName::try_from(name.to_owned()).map_err(|_| TlsError::BadHost {
-        host: name.to_owned(),
-    })
+/// Returns the name that the certificate of each host must have.
+pub(crate) fn server_names(
+    tls: &ClientTls,
+    hosts: &[String],
+) -> Result<Vec<ServerName<'static>>, TlsError> {
+    let name = |host: &String| {
+        let name = tls.server_name.as_deref().unwrap_or(host_name(host));
+        ServerName::try_from(name.to_owned()).map_err(|_| TlsError::BadHost {
+            host: name.to_owned(),
+        })
+    };
+    hosts.iter().map(name).collect()
 }
 
 pub(crate) fn client_config(tls: &ClientTls) -> Result<Arc<ClientConfig>, TlsError> {

@@ -3,21 +3,30 @@
 //! All work runs on one thread of this process with its own runtime, so that callers need no executor.
 
 use std::future::Future;
-use std::sync::OnceLock;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use prost::Message;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tonic::client::Grpc;
-use tonic::codegen::http::uri::PathAndQuery;
-use tonic::transport::Channel;
+use tonic::codegen::http::uri::{InvalidUri, PathAndQuery};
+use tonic::transport::{Channel, Uri};
 use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
+use tower::service_fn;
 
 use super::messages::{WatchRequest, WatchResponse};
 use crate::model::error::{Error, Result};
+use crate::tls::{ClientTls, client_config, server_names};
 
 /// Runs work on the thread of etcd's sessions.
 pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Result<()> {
@@ -65,6 +74,8 @@ pub(super) enum Failure {
     Lost(String),
     /// A member refused the call, so the call has changed nothing.
     Refused { code: Code, reason: String },
+    /// The store was replaced by an older one, because its revision fell.
+    Replaced { before: i64, now: i64 },
 }
 
 impl From<Status> for Failure {
@@ -86,15 +97,22 @@ impl From<Status> for Failure {
 
 pub(super) struct Members {
     hosts: Vec<String>,
+    tls: Option<Tls>,
     /// Index of the member to try next.
     next: Mutex<usize>,
+    /// Number of opened connections.
+    opened: AtomicU64,
 }
 
 impl Members {
-    pub(super) fn new(hosts: Vec<String>) -> Self {
+    pub(super) fn new(hosts: Vec<String>, tls: Option<Tls>) -> Self {
         let first = u64::from_ne_bytes(crate::runtime::platform::random());
-        let next = Mutex::new((first % hosts.len().max(1) as u64) as usize);
-        Self { hosts, next }
+        Self {
+            next: Mutex::new((first % hosts.len().max(1) as u64) as usize),
+            opened: AtomicU64::new(0),
+            hosts,
+            tls,
+        }
     }
 
     pub(super) fn hosts(&self) -> String {
@@ -103,18 +121,56 @@ impl Members {
 
     /// Connects to the next member of the list, so that repeated calls try all members in turn.
     pub(super) async fn connect(&self, limit: Duration) -> Result<Connection, String> {
-        let host = {
+        let member = {
             let mut next = self.next.lock();
             *next = (*next + 1) % self.hosts.len();
-            self.hosts[*next].clone()
+            *next
         };
+        let host = &self.hosts[member];
+        let failed = |error: &dyn std::error::Error| format!("{host}: {}", cause(error));
         let endpoint = Channel::from_shared(format!("http://{host}"));
-        let endpoint = endpoint.map_err(|error| error.to_string())?;
+        let endpoint = endpoint.map_err(|error| failed(&error))?;
         let endpoint = endpoint.tcp_nodelay(true).connect_timeout(limit);
-        match endpoint.connect().await {
-            Ok(channel) => Ok(Connection(channel)),
-            Err(error) => Err(format!("{host}: {}", cause(&error))),
-        }
+        let connected = match &self.tls {
+            None => endpoint.connect().await,
+            Some(tls) => {
+                let origin = format!("https://{host}").parse();
+                let endpoint = endpoint.origin(origin.map_err(|error: InvalidUri| failed(&error))?);
+                let (host, tls) = (host.clone(), tls.clone());
+                let dial = move |_: Uri| tls.clone().dial(host.clone(), member);
+                endpoint.connect_with_connector(service_fn(dial)).await
+            }
+        };
+        Ok(Connection {
+            channel: connected.map_err(|error| failed(&error))?,
+            number: self.opened.fetch_add(1, Ordering::Relaxed),
+        })
+    }
+}
+
+/// TLS to the members.
+#[derive(Clone)]
+pub(super) struct Tls {
+    connector: TlsConnector,
+    /// The names that the members' certificates must have.
+    names: Vec<ServerName<'static>>,
+}
+
+impl Tls {
+    pub(super) fn new(tls: &ClientTls, hosts: &[String]) -> Result<Self> {
+        let mut config = Arc::unwrap_or_clone(client_config(tls)?);
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(Self {
+            connector: Arc::new(config).into(),
+            names: server_names(tls, hosts)?,
+        })
+    }
+
+    async fn dial(self, host: String, member: usize) -> io::Result<TokioIo<TlsStream<TcpStream>>> {
+        let socket = TcpStream::connect(host).await?;
+        socket.set_nodelay(true)?;
+        let name = self.names[member].clone();
+        self.connector.connect(name, socket).await.map(TokioIo::new)
     }
 }
 
@@ -129,9 +185,17 @@ fn cause(error: &dyn std::error::Error) -> String {
 
 /// A connection to one member.
 #[derive(Clone)]
-pub(super) struct Connection(Channel);
+pub(super) struct Connection {
+    channel: Channel,
+    /// Number of the connection, in the order in which this client has opened them.
+    number: u64,
+}
 
 impl Connection {
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+
     /// Calls a method. Treats the answer as lost if it does not arrive within `limit`.
     pub(super) async fn call<Q, A>(
         &self,
@@ -144,7 +208,7 @@ impl Connection {
         A: Message + Default + Send + Sync + 'static,
     {
         let call = async {
-            let mut client = Grpc::new(self.0.clone());
+            let mut client = Grpc::new(self.channel.clone());
             let ready = client.ready().await;
             ready.map_err(|error| Failure::Lost(cause(&error)))?;
             let path = PathAndQuery::from_static(method);
@@ -165,7 +229,7 @@ impl Connection {
         limit: Duration,
     ) -> Result<super::messages::LeaseKeepAliveResponse, Failure> {
         let call = async {
-            let mut client = Grpc::new(self.0.clone());
+            let mut client = Grpc::new(self.channel.clone());
             let ready = client.ready().await;
             ready.map_err(|error| Failure::Lost(cause(&error)))?;
             let path = PathAndQuery::from_static("/etcdserverpb.Lease/LeaseKeepAlive");
@@ -192,7 +256,7 @@ impl Connection {
         &self,
         mut requests: mpsc::UnboundedReceiver<WatchRequest>,
     ) -> Result<tonic::Streaming<WatchResponse>, Failure> {
-        let mut client = Grpc::new(self.0.clone());
+        let mut client = Grpc::new(self.channel.clone());
         let ready = client.ready().await;
         ready.map_err(|error| Failure::Lost(cause(&error)))?;
         let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");

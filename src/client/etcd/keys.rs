@@ -1,16 +1,13 @@
 //! [`Keys`]: paths of znodes as etcd's keys, and back.
 //!
 //! The key of a znode is the URL's prefix followed by the znode's path. If etcd has numbered the znode, the number at
-//! the end of the path is the key's create revision, and the key does not contain it. Such a key has a lease and does
-//! not end with ten digits. A parent needs no key, because it exists while a key is below it.
+//! the end of the path is the key's create revision, and the key does not contain it. Such a key has a lease and ends
+//! with `-` or `_`. A parent needs no key, because it exists while a key is below it.
 
-use super::messages::KeyValue;
+use super::messages::{KeyValue, Range, RangeResponse, range};
 use crate::model::path::ZnodePath;
 use crate::model::protocol::sequence_of;
 use crate::model::types::{SessionId, Stat, Zxid};
-
-/// Minimum number of digits of a sequence number, as in ZooKeeper.
-const DIGITS: usize = 10;
 
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
@@ -22,6 +19,28 @@ pub(super) struct Candidates {
     pub(super) exact: Vec<u8>,
     /// Key and create revision in case etcd has numbered the znode. `None` if the name does not end with a number.
     pub(super) numbered: Option<(Vec<u8>, i64)>,
+}
+
+impl Candidates {
+    /// Returns the reads of these keys.
+    pub(super) fn reads(&self) -> Vec<Range> {
+        let numbered = self.numbered.as_ref().map(|(key, _)| key.clone());
+        let keys = numbered.into_iter().chain([self.exact.clone()]);
+        keys.map(range).collect()
+    }
+
+    /// Takes the answers to [`reads`](Self::reads), and returns the znode's key.
+    pub(super) fn found(
+        &self,
+        answers: &mut impl Iterator<Item = RangeResponse>,
+    ) -> Option<KeyValue> {
+        let numbered = self.numbered.as_ref().and_then(|(_, number)| {
+            let kv = answers.next()?.kvs.pop();
+            kv.filter(|kv| kv.create_revision == *number)
+        });
+        let exact = answers.next().and_then(|mut range| range.kvs.pop());
+        numbered.or(exact)
+    }
 }
 
 impl Keys {
@@ -49,9 +68,10 @@ impl Keys {
     pub(super) fn candidates(&self, path: &ZnodePath) -> Candidates {
         let exact = self.exact(path);
         let numbered = sequence_of(path.name()).filter(|number| *number > 0);
-        let numbered = numbered.map(|number| {
+        let numbered = numbered.and_then(|number| {
             let digits = exact.iter().rev().take_while(|byte| byte.is_ascii_digit());
-            (exact[..exact.len() - digits.count()].to_vec(), number)
+            let key = exact[..exact.len() - digits.count()].to_vec();
+            takes_number(&key).then_some((key, number))
         });
         Candidates { exact, numbered }
     }
@@ -92,9 +112,13 @@ impl Keys {
     }
 }
 
+/// Returns true if etcd numbers the keys of this form that have a lease.
+pub(super) fn takes_number(key: &[u8]) -> bool {
+    key.ends_with(b"-") || key.ends_with(b"_")
+}
+
 fn is_numbered(kv: &KeyValue) -> bool {
-    let digits = kv.key.iter().rev().take_while(|byte| byte.is_ascii_digit());
-    kv.lease != 0 && digits.count() < DIGITS
+    kv.lease != 0 && takes_number(&kv.key)
 }
 
 /// Returns the state of a znode. Times and the number of children are missing, because etcd does not keep them.

@@ -1,7 +1,13 @@
 //! Messages of etcd's API (`etcdserverpb`), with the fields that we use. They are written by hand, because generated code
 //! would need `protoc` on the user's machine.
 
+use std::time::Duration;
+
+use bytes::Bytes;
 use prost::{Message, Oneof};
+
+pub(super) const LEASE_GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
+pub(super) const LEASE_REVOKE: &str = "/etcdserverpb.Lease/LeaseRevoke";
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Header {
@@ -68,7 +74,10 @@ pub(super) struct Put {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct PutResponse {}
+pub(super) struct PutResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
+}
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct DeleteRange {
@@ -175,6 +184,19 @@ pub(super) struct LeaseGrant {
     pub(super) ttl: i64,
 }
 
+/// Longest lease that etcd grants, in seconds.
+const MAX_TTL: i64 = 9_000_000_000;
+
+impl LeaseGrant {
+    /// Requests a lease of whole seconds, because etcd has no shorter ones.
+    pub(super) fn rounded_up(ttl: Duration) -> Self {
+        let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+        Self {
+            ttl: i64::try_from(seconds).map_or(MAX_TTL, |seconds| seconds.min(MAX_TTL)),
+        }
+    }
+}
+
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct LeaseGrantResponse {
     #[prost(int64, tag = "2")]
@@ -261,3 +283,75 @@ pub(super) struct Event {
     #[prost(message, optional, tag = "3")]
     pub(super) previous: Option<KeyValue>,
 }
+
+pub(super) fn range(key: Vec<u8>) -> Range {
+    Range {
+        key,
+        ..Range::default()
+    }
+}
+
+pub(super) fn operation(operation: Operation) -> RequestOp {
+    RequestOp {
+        operation: Some(operation),
+    }
+}
+
+pub(super) fn compare(property: i32, key: &[u8], operand: Operand) -> Compare {
+    Compare {
+        relation: EQUAL,
+        property,
+        key: key.to_vec(),
+        operand: Some(operand),
+        end: Vec::new(),
+    }
+}
+
+pub(super) fn created_at(key: &[u8], revision: i64) -> Compare {
+    compare(CREATE, key, Operand::CreateRevision(revision))
+}
+
+/// etcd's version counts all puts of a key, including the first. ZooKeeper's version counts only the changes after it.
+pub(super) fn has_version(key: &[u8], version: i32) -> Compare {
+    compare(VERSION, key, Operand::Version(i64::from(version) + 1))
+}
+
+pub(super) fn put(key: Vec<u8>, value: Bytes, lease: i64) -> RequestOp {
+    operation(Operation::Put(Put {
+        key,
+        value,
+        lease,
+        keeps_lease: false,
+    }))
+}
+
+/// Returns the results of the ranges of a transaction, in order.
+pub(super) fn ranges(response: TxnResponse) -> Vec<RangeResponse> {
+    let responses = response.responses.into_iter();
+    let ranges = responses.filter_map(|response| match response.response {
+        Some(OperationResponse::Range(range)) => Some(range),
+        _ => None,
+    });
+    ranges.collect()
+}
+
+pub(super) fn revision(header: Option<Header>) -> i64 {
+    header.unwrap_or_default().revision
+}
+
+/// An answer of etcd's key-value service.
+pub(super) trait Answer: Message + Default + Send + Sync + 'static {
+    fn header(&self) -> Option<&Header>;
+}
+
+macro_rules! answers {
+    ($($answer:ty)*) => {$(
+        impl Answer for $answer {
+            fn header(&self) -> Option<&Header> {
+                self.header.as_ref()
+            }
+        }
+    )*};
+}
+
+answers! { RangeResponse PutResponse TxnResponse }

@@ -1,26 +1,31 @@
 //! [`EtcdSession`]: a session whose znodes belong to one lease of etcd.
 //!
-//! Four tasks serve a session. The first carries out the requests in order. The second renews the lease and proves that
-//! the session is alive. The third notices the end of the lease, and the fourth serves the watches.
+//! Four tasks serve a session. The first starts the requests: those about the same queue run in order, the others at the
+//! same time. The second renews the lease and proves that the session is alive. The third notices the end of the lease,
+//! and the fourth serves the watches.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use tokio::sync::{mpsc, oneshot};
+use prost::Message;
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::channel::{Connection, Failure, Members, spawn};
 use super::keys::Keys;
 use super::messages::{
-    LeaseGrant, LeaseGrantResponse, LeaseRevoke, LeaseRevokeResponse, Put, Range, RangeResponse,
+    Answer, LEASE_GRANT, LEASE_REVOKE, LeaseGrant, LeaseGrantResponse, LeaseRevoke,
+    LeaseRevokeResponse, Put, PutResponse, Range, RangeResponse,
 };
+use super::requests::path_of;
 use super::watches::{self, Watches};
 use crate::backend::{Backend, Flushed, KeepAlive, SessionStatus};
 use crate::model::error::{Error, Result};
 use crate::model::path::ZnodePath;
-use crate::model::protocol::{Reply, Request, Response};
+use crate::model::protocol::{ReadOp, Reply, Request, Response};
 use crate::model::types::{SessionId, SessionState};
 use crate::runtime::clock::Clock;
 
@@ -32,6 +37,8 @@ const AGAIN: u32 = 20;
 const PATIENCE: u32 = 4;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Number of places above which those without a running request are forgotten.
+const FORGET_ABOVE: usize = 64;
 
 pub(super) struct EtcdSession {
     pub(super) shared: Arc<Shared>,
@@ -40,6 +47,7 @@ pub(super) struct EtcdSession {
 }
 
 struct Job {
+    number: u64,
     request: Request,
     reply: oneshot::Sender<Result<Reply>>,
 }
@@ -49,6 +57,8 @@ pub(super) struct Shared {
     pub(super) status: Arc<SessionStatus>,
     pub(super) keys: Keys,
     pub(super) lease: i64,
+    /// Highest revision that a client has seen in its sessions.
+    revision: Arc<AtomicI64>,
     pub(super) watches: Watches,
     members: Members,
     /// Key that represents the session. The lease exists if a read finds this key.
@@ -57,9 +67,16 @@ pub(super) struct Shared {
     connecting: tokio::sync::Mutex<()>,
     /// Keys and create revisions of the znodes that this session has created, so that their paths need no lookup.
     pub(super) made: Mutex<HashMap<ZnodePath, (Vec<u8>, i64)>>,
-    /// Number of submitted requests, and number of requests that were carried out.
-    progress: Mutex<(u64, u64)>,
+    progress: Mutex<Progress>,
     progressed: Condvar,
+}
+
+#[derive(Default)]
+struct Progress {
+    /// Number of the last submitted request.
+    submitted: u64,
+    /// Numbers of the requests that are not finished.
+    unfinished: BTreeSet<u64>,
 }
 
 /// Outcome of a keep-alive.
@@ -78,18 +95,17 @@ impl EtcdSession {
         keys: Keys,
         ttl: Duration,
         clock: Clock,
+        revision: Arc<AtomicI64>,
     ) -> Result<Self, Opening> {
         let connection = members.connect(ttl / PATIENCE).await?;
         let sent = clock.now();
-        let grant = LeaseGrant {
-            ttl: ttl.as_secs().cast_signed(),
-        };
-        let granted = connection.call("/etcdserverpb.Lease/LeaseGrant", grant, ttl / PATIENCE);
+        let grant = LeaseGrant::rounded_up(ttl);
+        let granted = connection.call(LEASE_GRANT, grant, ttl / PATIENCE);
         let granted: LeaseGrantResponse = granted.await?;
         let minimum = Duration::from_secs(granted.ttl.unsigned_abs());
         if minimum > ttl {
             let revoke = LeaseRevoke { id: granted.id };
-            let revoked = connection.call("/etcdserverpb.Lease/LeaseRevoke", revoke, ttl);
+            let revoked = connection.call(LEASE_REVOKE, revoke, ttl);
             let _: Result<LeaseRevokeResponse, _> = revoked.await;
             return Err(Opening::Final(Error::BadArguments(format!(
                 "a session timeout of {ttl:?}: this etcd grants no lease below {minimum:?}, because of its election \
@@ -103,6 +119,7 @@ impl EtcdSession {
             own_key: keys.session(granted.id),
             keys,
             lease: granted.id,
+            revision,
             watches,
             members,
             connection: Mutex::new(Some(connection.clone())),
@@ -129,6 +146,11 @@ impl EtcdSession {
 pub(super) enum Opening {
     /// Another attempt may succeed.
     Failed(String),
+    /// This client has seen revision `before`, and the store is at the lower revision `now`.
+    Replaced {
+        before: i64,
+        now: i64,
+    },
     Final(Error),
 }
 
@@ -143,6 +165,7 @@ impl From<Failure> for Opening {
         match failure {
             Failure::Lost(reason) => Self::Failed(reason),
             Failure::Refused { code, reason } => Self::Failed(format!("{code:?}: {reason}")),
+            Failure::Replaced { before, now } => Self::Replaced { before, now },
         }
     }
 }
@@ -153,11 +176,19 @@ impl Backend for EtcdSession {
             return Response::ready(Err(end));
         }
         let (reply, answer) = oneshot::channel();
-        self.shared.progress.lock().0 += 1;
         let session = self.shared.status.id();
-        if self.requests.send(Job { request, reply }).is_err() {
-            self.shared.finished();
+        let mut progress = self.shared.progress.lock();
+        progress.submitted += 1;
+        let number = progress.submitted;
+        let job = Job {
+            number,
+            request,
+            reply,
+        };
+        if self.requests.send(job).is_ok() {
+            progress.unfinished.insert(number);
         }
+        drop(progress);
         Response::pending(async move {
             let answer = answer.await;
             answer.unwrap_or(Err(Error::SessionClosed { session }))
@@ -181,9 +212,13 @@ impl Backend for EtcdSession {
             return Flushed::Skipped;
         }
         let mut progress = self.shared.progress.lock();
-        let submitted = progress.0;
+        let submitted = progress.submitted;
         let end = std::time::Instant::now() + limit;
-        while progress.1 < submitted {
+        while progress
+            .unfinished
+            .first()
+            .is_some_and(|first| *first <= submitted)
+        {
             let timed_out = self.shared.progressed.wait_until(&mut progress, end);
             if timed_out.timed_out() {
                 return Flushed::TimedOut;
@@ -214,8 +249,8 @@ impl Shared {
         self.status.timeout().unwrap_or_default() / PATIENCE
     }
 
-    fn finished(&self) {
-        self.progress.lock().1 += 1;
+    fn finished(&self, number: u64) {
+        self.progress.lock().unfinished.remove(&number);
         self.progressed.notify_all();
     }
 
@@ -265,10 +300,13 @@ impl Shared {
         true
     }
 
-    /// Gives up the connection, because an answer was lost. The next call uses another connection.
-    pub(super) fn lost(&self) {
-        let was_connected = self.connection.lock().take().is_some();
-        if was_connected {
+    /// Gives up a connection, because an answer was lost. The next call uses another connection.
+    pub(super) fn lost(&self, connection: &Connection) {
+        let lost = self
+            .connection
+            .lock()
+            .take_if(|current| current.is(connection));
+        if lost.is_some() {
             self.status.set_state(SessionState::Suspended);
         }
     }
@@ -286,7 +324,7 @@ impl Shared {
             keys_only: true,
             ..Range::default()
         };
-        let read = connection.call("/etcdserverpb.KV/Range", range, self.patience());
+        let read = self.call_kv(connection, "/etcdserverpb.KV/Range", range);
         let read: RangeResponse = read.await?;
         let has_own_key = read.kvs.first().is_some_and(|kv| kv.lease == self.lease);
         let read_term = read.header.unwrap_or_default().term;
@@ -314,8 +352,32 @@ impl Shared {
                 self.status.set_state(SessionState::Expired);
                 Err(self.end())
             }
-            _ => Ok(()),
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::ConnectionLoss),
         }
+    }
+
+    /// Calls the key-value service. Such answers are linearizable, so their revision is at least that of every answer
+    /// which arrived before the call. A lower revision shows that the store was replaced, and ends the session.
+    pub(super) async fn call_kv<Q, A>(
+        &self,
+        connection: &Connection,
+        method: &'static str,
+        request: Q,
+    ) -> Result<A, Failure>
+    where
+        Q: Message + Send + Sync + 'static,
+        A: Answer,
+    {
+        let before = self.revision.load(Ordering::Acquire);
+        let answer: A = connection.call(method, request, self.patience()).await?;
+        let now = answer.header().map_or(0, |header| header.revision);
+        if now < before {
+            self.status.set_state(SessionState::Expired);
+            return Err(Failure::Replaced { before, now });
+        }
+        self.revision.fetch_max(now, Ordering::AcqRel);
+        Ok(answer)
     }
 
     async fn put_own_key(&self, connection: &Connection) -> Result<(), Failure> {
@@ -324,32 +386,96 @@ impl Shared {
             lease: self.lease,
             ..Put::default()
         };
-        let put = connection.call("/etcdserverpb.KV/Put", put, self.patience());
-        let _: super::messages::PutResponse = put.await?;
-        Ok(())
+        let put = self.call_kv(connection, "/etcdserverpb.KV/Put", put);
+        put.await.map(|PutResponse { .. }| ())
     }
 }
 
+/// Starts requests in the order in which they were submitted. A request waits for the earlier requests about the same
+/// queue, and the end of the session waits for all.
 async fn carry_out_all(shared: Arc<Shared>, mut jobs: mpsc::UnboundedReceiver<Job>) {
-    while let Some(Job { request, reply }) = jobs.recv().await {
-        let is_close = request == Request::Close;
-        let answer = match is_close {
-            true => close(&shared).await,
-            false => match shared.connected().await {
-                Ok(connection) => shared.carry_out(&connection, request).await,
-                Err(end) => Err(end),
-            },
+    let mut last = HashMap::<ZnodePath, watch::Receiver<()>>::new();
+    let mut limit = FORGET_ABOVE;
+    while let Some(job) = jobs.recv().await {
+        if job.request == Request::Close {
+            for mut earlier in last.into_values() {
+                let _ = earlier.changed().await;
+            }
+            let answer = close(&shared).await;
+            shared.finished(job.number);
+            let _ = job.reply.send(answer);
+            return;
+        }
+        // Dropping the sender tells the later requests that this one is finished.
+        let (running, finished) = watch::channel(());
+        let places = places(&job.request);
+        let earlier = places
+            .into_iter()
+            .filter_map(|place| last.insert(place, finished.clone()));
+        let earlier: Vec<_> = earlier.collect();
+        let shared = shared.clone();
+        tokio::spawn(async move {
+            for mut earlier in earlier {
+                let _ = earlier.changed().await;
+            }
+            shared.carry_out_job(job).await;
+            drop(running);
+        });
+        if last.len() > limit {
+            last.retain(|_, finished| finished.has_changed().is_ok());
+            limit = FORGET_ABOVE.max(2 * last.len());
+        }
+    }
+}
+
+/// Returns the znodes whose requests must stay in order with this one: the parents of all znodes that it reads or
+/// writes, and the parents whose children it reads.
+fn places(request: &Request) -> Vec<ZnodePath> {
+    let parent = |path: &ZnodePath| path.parent().unwrap_or_else(ZnodePath::root);
+    let mut places = match request {
+        Request::Create(create) => vec![parent(&create.path)],
+        Request::Delete { path, .. } | Request::SetData { path, .. } => vec![parent(path)],
+        Request::Withdraw { entry } => vec![parent(entry)],
+        Request::GetPredecessor(look) => vec![parent(&look.entry)],
+        Request::Enqueue(enqueue) => vec![enqueue.parent.clone()],
+        Request::GetQueue { parent, .. } => vec![parent.clone()],
+        Request::GetChildren { path, .. } | Request::GetAllChildrenNumber { path } => {
+            vec![path.clone()]
+        }
+        Request::Exists { path, .. } | Request::GetData { path, .. } => {
+            vec![path.clone(), parent(path)]
+        }
+        Request::Multi(ops) => ops.iter().map(|op| parent(path_of(op))).collect(),
+        Request::MultiRead(ops) => {
+            let paths = ops.iter().map(ReadOp::path);
+            paths
+                .flat_map(|path| [path.clone(), parent(path)])
+                .collect()
+        }
+        _ => Vec::new(),
+    };
+    places.sort_unstable();
+    places.dedup();
+    places
+}
+
+impl Shared {
+    async fn carry_out_job(self: &Arc<Self>, job: Job) {
+        let answer = match self.connected().await {
+            Ok(connection) => {
+                let answer = self.carry_out(&connection, job.request).await;
+                if matches!(answer, Err(Error::ConnectionLoss)) {
+                    self.lost(&connection);
+                }
+                answer
+            }
+            Err(end) => Err(end),
         };
-        match &answer {
-            Err(Error::ConnectionLoss) => shared.lost(),
-            Err(Error::SessionExpired { .. }) => shared.status.set_state(SessionState::Expired),
-            _ => {}
+        if let Err(Error::SessionExpired { .. }) = answer {
+            self.status.set_state(SessionState::Expired);
         }
-        shared.finished();
-        let _ = reply.send(answer);
-        if is_close {
-            break;
-        }
+        self.finished(job.number);
+        let _ = job.reply.send(answer);
     }
 }
 
@@ -359,8 +485,7 @@ async fn close(shared: &Shared) -> Result<Reply> {
     let connection = shared.connection.lock().clone();
     let revoked = match connection {
         Some(connection) => {
-            let call =
-                connection.call("/etcdserverpb.Lease/LeaseRevoke", revoke, shared.patience());
+            let call = connection.call(LEASE_REVOKE, revoke, shared.patience());
             call.await
         }
         None => Err(Failure::Lost("no connection".to_owned())),
@@ -391,7 +516,7 @@ async fn keep_alive(shared: Arc<Shared>) {
             Ok(Beat::Unproved) => ttl / AGAIN,
             Ok(Beat::Gone) => return shared.status.set_state(SessionState::Expired),
             Err(_) => {
-                shared.lost();
+                shared.lost(&connection);
                 Duration::ZERO
             }
         };
@@ -433,9 +558,7 @@ pub(super) async fn revoke(members: Members, lease: i64) -> Result<()> {
     let failed = |reason: String| Error::Protocol(format!("the lease is not revoked: {reason}"));
     let connection = members.connect(limit).await.map_err(failed)?;
     let revoke = LeaseRevoke { id: lease };
-    let revoked = connection
-        .call("/etcdserverpb.Lease/LeaseRevoke", revoke, limit)
-        .await;
+    let revoked = connection.call(LEASE_REVOKE, revoke, limit).await;
     revoked
         .map(|LeaseRevokeResponse {}| ())
         .map_err(|failure| failed(format!("{failure:?}")))

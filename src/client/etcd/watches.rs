@@ -324,10 +324,10 @@ async fn departed(
                     ..Range::default()
                 };
                 let connection = shared.connected().await?;
-                let read = connection.call("/etcdserverpb.KV/Range", range, shared.patience());
+                let read = shared.call_kv(&connection, "/etcdserverpb.KV/Range", range);
                 let Ok(RangeResponse { kvs, .. }) = read.await else {
                     // The watch is armed again on the next connection.
-                    shared.lost();
+                    shared.lost(&connection);
                     continue;
                 };
                 if kvs.first().is_none_or(|kv| kv.create_revision != created) {
@@ -383,7 +383,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut commands: mpsc::UnboundedReceiv
         }
         let connected = shared.status.connection();
         let Ok(mut answers) = connection.watch(receiver).await else {
-            shared.lost();
+            shared.lost(&connection);
             continue;
         };
         loop {
@@ -396,7 +396,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut commands: mpsc::UnboundedReceiv
                     Ok(Some(answer)) if is_canceled(&answer, &registered) => break,
                     Ok(Some(answer)) => deliver(answer, &registered),
                     _ => {
-                        shared.lost();
+                        shared.lost(&connection);
                         break;
                     }
                 },

@@ -9,7 +9,7 @@ use rustls::{ClientConfig, ClientConnection};
 
 use super::socket::Socket;
 use crate::model::error::{Error, Result};
-use crate::tls::{ClientTls, TlsError, client_config, host_name, server_name};
+use crate::tls::{ClientTls, TlsError, client_config, server_names};
 
 #[derive(Clone)]
 pub(super) struct Tls {
@@ -19,12 +19,8 @@ pub(super) struct Tls {
 
 impl Tls {
     pub(super) fn new(tls: &ClientTls, hosts: &[String], _url: &str) -> Result<Self> {
-        let name = |host: &String| {
-            let name = tls.server_name.as_deref();
-            server_name(name.unwrap_or(host_name(host)))
-        };
         Ok(Self {
-            names: hosts.iter().map(name).collect::<Result<_, _>>()?,
+            names: server_names(tls, hosts)?,
             config: client_config(tls)?,
         })
     }
