@@ -29,8 +29,8 @@ pub struct QueueEntry {
     pub owner: SessionId,
     /// Version of the data. Revocation requests and `keep_alive` increment it.
     pub version: i32,
-    /// Time of joining the queue, in milliseconds since the Unix epoch, by the server's clock. For a semaphore's permit
-    /// and for a converted reader or writer, the time of the grant.
+    /// Time of joining the queue, in milliseconds since the Unix epoch, by the server's clock, or at etcd by the
+    /// contender's. For a semaphore's permit and for a converted reader or writer, the time of the grant.
     pub joined_at_ms: i64,
     /// Time of the grant, in the unit and by the clock of `joined_at_ms`. `None` while the entry waits, or if the store
     /// does not know the time. ZooKeeper only knows the time for permits. Other stores do not know it for grants before
@@ -40,7 +40,7 @@ pub struct QueueEntry {
     /// never sets this field, but you can. If the grant time is unknown, [`overdue_by`](Self::overdue_by) counts from
     /// this time.
     pub seen_holding_at_ms: Option<i64>,
-    /// Time of the last write of the data, in the unit and by the clock of `joined_at_ms`.
+    /// Time of the last write of the data, in milliseconds since the Unix epoch, by the server's clock. 0 at etcd.
     pub written_at_ms: i64,
     /// The entry's metadata. `None` if another library wrote the entry.
     pub metadata: Option<LockMetadata>,
@@ -52,17 +52,28 @@ impl QueueEntry {
     pub(crate) fn read(path: ZnodePath, data: Bytes, stat: &Stat, granted: Option<i64>) -> Self {
         // A permit's znode is created at the grant.
         let is_permit = Kind::Lease.is_own(path.name());
+        let metadata = LockMetadata::parse(&data);
+        let queued_at_ms = metadata.as_ref().and_then(|it| it.queued_at_ms);
+        // etcd has no clock.
+        let joined_at_ms = match stat.ctime {
+            0 => queued_at_ms.unwrap_or(0),
+            ctime => ctime,
+        };
         Self {
             sequence: sequence_of(path.name()).unwrap_or_default(),
             path,
             fencing_token: FencingToken::new(stat.czxid),
             owner: stat.ephemeral_owner,
             version: stat.version,
-            joined_at_ms: stat.ctime,
-            granted_at_ms: if is_permit { Some(stat.ctime) } else { granted },
+            joined_at_ms,
+            granted_at_ms: if is_permit {
+                Some(joined_at_ms)
+            } else {
+                granted
+            },
             seen_holding_at_ms: None,
             written_at_ms: stat.mtime,
-            metadata: LockMetadata::parse(&data),
+            metadata,
             data,
         }
     }
@@ -103,6 +114,8 @@ impl QueueEntry {
         let held_from = self.granted_at_ms.or(self.seen_holding_at_ms);
         match kept_alive.unwrap_or(0) {
             0 => held_from,
+            // At etcd the time of the `keep_alive` is unknown.
+            _ if self.written_at_ms == 0 => None,
             _ => held_from.max(Some(self.written_at_ms)),
         }
     }

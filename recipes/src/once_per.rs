@@ -8,7 +8,9 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper_store::{Client, Create, CreateMode, Error, Op, ReadOp, ReadReply, ZnodePath};
+use lockkeeper_store::{
+    BootInstant, Client, Create, CreateMode, Error, Op, ReadOp, ReadReply, ZnodePath,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{LockError, LostReason, Result};
@@ -49,6 +51,9 @@ const RECORD: &str = ":last-run";
 /// - **Only the server's clock counts.** If this clock jumps forward, a run may start too early by the length of the
 ///   jump. If it jumps back, the next process that asks notices this, and the period starts again. Runs never overlap,
 ///   whatever the clocks do.
+/// - **At etcd, which has no clock, the period is a lease** of whole seconds, which the run that finished has chosen. If
+///   the cluster elects a leader, the period starts again. [`Attempt::NotDue`] contains estimates by the clients'
+///   clocks.
 #[derive(Clone, Debug)]
 pub struct OncePer {
     mutex: Mutex,
@@ -100,6 +105,8 @@ pub struct Run {
     guard: Guard,
     record: ZnodePath,
     began_ms: i64,
+    /// At etcd, the time after which the store deletes the record.
+    record_ends: Option<BootInstant>,
 }
 
 impl OncePer {
@@ -180,12 +187,15 @@ impl OncePer {
         let [entry, record] = &answers[..] else {
             return Err(unexpected(&self.record));
         };
-        let now_ms = match entry {
-            ReadReply::Data { stat, .. } => stat.mtime,
+        let clock = guard.session().clock().clone();
+        let (now_ms, has_clock) = match entry {
+            ReadReply::Data { stat, .. } if stat.mtime == 0 => (clock.unix_ms(), false),
+            ReadReply::Data { stat, .. } => (stat.mtime, true),
             ReadReply::Failed(Error::NoNode { .. }) => return Err(LostReason::Revoked.into()),
             _ => return Err(unexpected(guard.path())),
         };
         let last = match record {
+            ReadReply::Data { data, .. } if !has_clock => Some(LastRun::parse(data, now_ms)),
             ReadReply::Data { data, stat } => Some(LastRun::parse(data, stat.mtime)),
             ReadReply::Failed(Error::NoNode { .. }) => None,
             ReadReply::Failed(error) => return Err(error.clone().into()),
@@ -195,8 +205,12 @@ impl OncePer {
             guard,
             record: self.record.clone(),
             began_ms: now_ms,
+            record_ends: (!has_clock).then(|| clock.now().after(self.period)),
         };
-        let Some(due_in) = last.and_then(|last| last.due_in(now_ms, self.period)) else {
+        let due_in = last.and_then(|last| last.due_in(now_ms, self.period));
+        // Without a clock, the job is not due while the record exists.
+        let is_recorded = last.is_some() && !has_clock;
+        let Some(due_in) = due_in.or(is_recorded.then_some(Duration::ZERO)) else {
             return Ok(Attempt::Due(run));
         };
         let since_end = last.map_or(0, |last| now_ms.saturating_sub(last.ended_ms));
@@ -250,7 +264,13 @@ impl Run {
         let create = Op::Create(Create {
             path: self.record.clone(),
             data,
-            mode: CreateMode::Persistent,
+            mode: match self.record_ends {
+                None => CreateMode::Persistent,
+                Some(ends) => {
+                    let now = self.guard.session().clock().now();
+                    CreateMode::PersistentTtl(ends.since(now).max(Duration::from_secs(1)))
+                }
+            },
             acl: self.guard.session().acl().clone(),
         });
         for write in [set, create].into_iter().cycle() {
@@ -289,7 +309,7 @@ impl fmt::Debug for Run {
         f.debug_struct("Run")
             .field("guard", &self.guard)
             .field("began_ms", &self.began_ms)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
