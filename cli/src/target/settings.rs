@@ -185,15 +185,15 @@ impl Settings {
             None => (String::new(), SettingSource::default()),
         };
         let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-        if !matches!(scheme, "lockkeeper+tls" | "zookeeper+tls") {
+        if !scheme.ends_with("+tls") {
             for name in ["ca", "cert", "key", "server-name"] {
                 let Some(value) = self.values.get(name) else {
                     continue;
                 };
                 if value.source.rank >= source.rank {
                     return Err(format!(
-                        "{name} ({}) is for a server with TLS: give a URL that asks for it, lockkeeper+tls://HOST:PORT \
-                         or zookeeper+tls://HOST:PORT",
+                        "{name} ({}) is for a server with TLS: give a URL that asks for it, such as \
+                         lockkeeper+tls://HOST:PORT",
                         value.source
                     ));
                 }

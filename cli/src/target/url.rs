@@ -8,7 +8,9 @@ use crate::exit::Failure;
 
 /// Schemes that we suggest for a mistyped scheme. `memory` is missing, because a store in memory is useless for a
 /// command.
-const SCHEMES: [&str; 6] = [
+const SCHEMES: [&str; 8] = [
+    "etcd",
+    "etcd+tls",
     "file",
     "lockkeeper",
     "lockkeeper+tls",
