@@ -11,7 +11,7 @@ use crate::stores::*;
 use crate::support::TempFolder;
 
 on_stores! {
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn a_loss_ends_the_command_and_the_next_term_starts_it_again(store: StoreAt) {
         let script = "echo $LOCKKEEPER_TOKEN; exec sleep 1000";
         let elect = ["--label", "first", "a", "--", "sh", "-c", script];
@@ -26,7 +26,7 @@ on_stores! {
         assert_eq!(errors.matches("the lock was lost").count(), 1, "{errors}");
     }
 
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn the_leaders_are_printed_as_they_change(store: StoreAt) {
         let mut observer = Running::spawn(&mut store.subcommand("elect", &["--observe", "a"]));
         assert_eq!(observer.line(), "-");
@@ -110,7 +110,7 @@ on_stores! {
         assert_eq!(candidate.end().0, Some(3));
     }
 
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn a_candidate_that_is_stopped_is_passed_over(store: StoreAt) {
         let held = ["a", "--", "sh", "-c", "echo held; read line"];
         let mut leader = Running::spawn(store.subcommand("elect", &held).stdin(Stdio::piped()));
@@ -126,7 +126,7 @@ on_stores! {
         assert_eq!(stopped.end(), (Some(0), "leads\n".into(), String::new()));
     }
 
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn a_candidate_that_was_removed_from_the_queue_joins_it_again(store: StoreAt) {
         let held = ["a", "--", "sh", "-c", "echo held; exec sleep 1000"];
         let mut leader = Running::spawn(&mut store.subcommand("elect", &held));
@@ -157,7 +157,7 @@ on_stores! {
         assert_eq!(leader.end().0, Some(76));
     }
 
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn an_observer_that_nobody_reads_ends(store: StoreAt) {
         let mut command = store.subcommand("elect", &["--observe", "a"]);
         let mut observer = command.stdout(Stdio::piped()).spawn().unwrap();

@@ -71,6 +71,52 @@ on_each_store! {
         assert_eq!([some("jobs/"), some("jobs/b"), some("/app"), some("/app/quota"), some("/")], [1, 0, 3, 1, 5]);
     }
 
+    /// A terminal has at most 65,535 columns, so its widest table is not wider.
+    async fn a_long_text_hides_no_other_lock(store: StoreAt) {
+        let client = store.connect().await;
+        let long = LockOptions::new().label("日".repeat(40_000)).reason("y".repeat(40_000));
+        let _long = Mutex::new(&client, named("long")).unwrap().lock_with(long).await.unwrap();
+        let short = LockOptions::new().label("short");
+        let _short = Mutex::new(&client, named("other")).unwrap().lock_with(short).await.unwrap();
+        let table = success(&store.run(&["locks"]));
+        let lines: Vec<_> = table.lines().collect();
+        assert!(lines.len() == 3 && lines[1].starts_with("long  ") && lines[1].ends_with('…'), "{table}");
+        assert!(lines[2].starts_with("other  ") && lines[2].ends_with("short"), "{table}");
+        let queue = success(&store.run(&["who", "long"]));
+        for line in table.lines().chain(queue.lines()) {
+            assert!(line.chars().count() < 2_000, "{line}");
+        }
+    }
+
+    async fn the_data_of_a_leader_are_shown(store: StoreAt) {
+        let client = store.connect().await;
+        let election = Election::new(&client, named("leader")).unwrap();
+        let _leader = election.campaign("me:8080\u{202e}").await.unwrap();
+        let seen = objects(&success(&store.run(&["who", "leader", "--json"])));
+        assert_eq!(seen[0]["data"], "me:8080\u{202e}");
+        let seen = objects(&success(&store.run(&["locks", "--json"])));
+        assert_eq!(seen[0]["holders"][0]["data"], "me:8080\u{202e}");
+        for arguments in [&["who", "leader"][..], &["locks"]] {
+            let shown = success(&store.run(arguments));
+            assert!(shown.contains(r"me:8080\u{202e}"), "{shown}");
+        }
+    }
+
+    async fn a_reader_that_has_gone_is_no_failure(store: StoreAt) {
+        let client = store.connect().await;
+        let _guard = Mutex::new(&client, named("a")).unwrap().lock().await.unwrap();
+        for arguments in [&["locks"][..], &["locks", "--json"], &["who", "a"], &["who", "a", "--json"]] {
+            let mut child = store.command(arguments);
+            let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            drop(child.stdout.take());
+            let mut said = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            assert_eq!((child.wait().unwrap().code(), &*said), (Some(0), ""));
+        }
+    }
+}
+
+on_each_znode_store! {
     async fn a_hold_counts_from_its_grant(store: StoreAt) {
         const WAIT: Duration = Duration::from_secs(1);
         let [first, second] = [store.connect().await, store.connect().await];
@@ -146,50 +192,6 @@ on_each_store! {
         let url = format!("{url}/b");
         success(&store.run(&["run", "--url", &url, "--create-chroot", "a", "--", "true"]));
         success(&store.run(&["locks", "--url", &url]));
-    }
-
-    /// A terminal has at most 65,535 columns, so its widest table is not wider.
-    async fn a_long_text_hides_no_other_lock(store: StoreAt) {
-        let client = store.connect().await;
-        let long = LockOptions::new().label("日".repeat(40_000)).reason("y".repeat(40_000));
-        let _long = Mutex::new(&client, named("long")).unwrap().lock_with(long).await.unwrap();
-        let short = LockOptions::new().label("short");
-        let _short = Mutex::new(&client, named("other")).unwrap().lock_with(short).await.unwrap();
-        let table = success(&store.run(&["locks"]));
-        let lines: Vec<_> = table.lines().collect();
-        assert!(lines.len() == 3 && lines[1].starts_with("long  ") && lines[1].ends_with('…'), "{table}");
-        assert!(lines[2].starts_with("other  ") && lines[2].ends_with("short"), "{table}");
-        let queue = success(&store.run(&["who", "long"]));
-        for line in table.lines().chain(queue.lines()) {
-            assert!(line.chars().count() < 2_000, "{line}");
-        }
-    }
-
-    async fn the_data_of_a_leader_are_shown(store: StoreAt) {
-        let client = store.connect().await;
-        let election = Election::new(&client, named("leader")).unwrap();
-        let _leader = election.campaign("me:8080\u{202e}").await.unwrap();
-        let seen = objects(&success(&store.run(&["who", "leader", "--json"])));
-        assert_eq!(seen[0]["data"], "me:8080\u{202e}");
-        let seen = objects(&success(&store.run(&["locks", "--json"])));
-        assert_eq!(seen[0]["holders"][0]["data"], "me:8080\u{202e}");
-        for arguments in [&["who", "leader"][..], &["locks"]] {
-            let shown = success(&store.run(arguments));
-            assert!(shown.contains(r"me:8080\u{202e}"), "{shown}");
-        }
-    }
-
-    async fn a_reader_that_has_gone_is_no_failure(store: StoreAt) {
-        let client = store.connect().await;
-        let _guard = Mutex::new(&client, named("a")).unwrap().lock().await.unwrap();
-        for arguments in [&["locks"][..], &["locks", "--json"], &["who", "a"], &["who", "a", "--json"]] {
-            let mut child = store.command(arguments);
-            let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-            drop(child.stdout.take());
-            let mut said = String::new();
-            child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-            assert_eq!((child.wait().unwrap().code(), &*said), (Some(0), ""));
-        }
     }
 
     async fn ten_thousand_locks_are_listed(store: StoreAt) {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use testkit::ZooKeeper;
+use testkit::{Etcd, ZooKeeper};
 
 use super::server::{Server, bare};
 use super::support::*;
@@ -88,6 +88,7 @@ struct Secured {
 enum Host {
     Served { _server: Server },
     ZooKeeper { _server: ZooKeeper },
+    Etcd { _server: Etcd },
 }
 
 impl Secured {
@@ -108,6 +109,13 @@ impl Secured {
         let server = ZooKeeper::start_secure(&files.at("both.pem"), &files.at("ca"));
         let url = format!("zookeeper+tls://{}", server.secure_hosts());
         Self::new(url, files, Host::ZooKeeper { _server: server })
+    }
+
+    fn etcd() -> Self {
+        let files = Files::new();
+        let server = Etcd::start_secure(&files.at("cert"), &files.at("key"), &files.at("ca"));
+        let url = format!("etcd+tls://{}", server.address());
+        Self::new(url, files, Host::Etcd { _server: server })
     }
 
     fn new(url: String, files: Files, server: Host) -> Self {
@@ -255,6 +263,11 @@ fn every_command_reaches_our_server() {
 #[test]
 fn every_command_reaches_a_zookeeper() {
     Secured::zookeeper().every_command_works();
+}
+
+#[test]
+fn every_command_reaches_an_etcd() {
+    Secured::etcd().every_command_works();
 }
 
 /// Runs a command that must be refused before it connects, and returns its error.

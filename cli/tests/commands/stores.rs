@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use lockkeeper::{Client, ConnectOptions};
 use rustix::process::{Pid, Signal};
-use testkit::ZooKeeper;
+use testkit::{Etcd, ZooKeeper};
 
 use super::server::{Server, serve};
 use super::support::*;
@@ -27,7 +27,7 @@ enum Host {
     Served(Server),
     /// A ZooKeeper that is used only by this test.
     ZooKeeper(ZooKeeper),
-    /// A ZooKeeper that the tests share.
+    /// A ZooKeeper or an etcd that the tests share.
     Shared,
     /// A server that this test has not started.
     Elsewhere,
@@ -78,6 +78,19 @@ impl StoreAt {
         let options = ConnectOptions::new().create_chroot();
         block_on(lockkeeper::connect_with(&store.url, options)).unwrap();
         store
+    }
+
+    /// A prefix in the shared etcd. The prefix is used only by this test.
+    pub(crate) fn etcd() -> Self {
+        static SERVER: OnceLock<Etcd> = OnceLock::new();
+        static NEXT: AtomicU16 = AtomicU16::new(0);
+        let hosts = SERVER.get_or_init(Etcd::start).address();
+        let folder = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self {
+            url: format!("etcd://{hosts}/test-{folder}"),
+            folder: TempFolder::short(),
+            host: Host::Shared,
+        }
     }
 
     /// A real ZooKeeper that is used only by this test, and can be stopped and killed.
@@ -178,7 +191,7 @@ fn served_at_socket(folder: &TempFolder) -> Command {
     command
 }
 
-/// Turns each `async fn name(store: StoreAt)` into two tests, `name::served` and `name::zookeeper`.
+/// Turns each `async fn name(store: StoreAt)` into the tests `name::served`, `name::zookeeper` and `name::etcd`.
 macro_rules! on_each_store {
     ($($(#[$meta:meta])* async fn $name:ident($store:ident: StoreAt) $body:block)*) => {$(
         $(#[$meta])*
@@ -196,10 +209,27 @@ macro_rules! on_each_store {
             fn zookeeper() {
                 block_on(test(StoreAt::zookeeper()));
             }
+
+            #[test]
+            fn etcd() {
+                block_on(test(StoreAt::etcd()));
+            }
         }
     )*};
 }
 pub(crate) use on_each_store;
+
+/// Like `on_each_store`, without etcd.
+macro_rules! on_each_znode_store {
+    ($($(#[$meta:meta])* async fn $name:ident($store:ident: StoreAt) $body:block)*) => {
+        $crate::stores::on_stores! {
+            $($(#[$meta])* [served, zookeeper] fn $name($store: StoreAt) {
+                block_on(async move { $body });
+            })*
+        }
+    };
+}
+pub(crate) use on_each_znode_store;
 
 /// Turns each `[STORE, …] fn name(store: StoreAt)` into one test for each of the listed stores.
 macro_rules! on_stores {

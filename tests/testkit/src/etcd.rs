@@ -1,6 +1,7 @@
 //! A real etcd for tests: Debian's package `etcd-server`, on free loopback ports.
 
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -19,12 +20,29 @@ pub struct Etcd {
 impl Etcd {
     /// Starts a member, and waits until it answers.
     pub fn start() -> Self {
+        Self::start_with("http", &[])
+    }
+
+    /// Starts a member with this certificate that requires clients' certificates. The arguments are PEM files.
+    pub fn start_secure(certificate: &Path, key: &Path, authority: &Path) -> Self {
+        let tls = [
+            ("--cert-file", certificate),
+            ("--key-file", key),
+            ("--trusted-ca-file", authority),
+        ];
+        Self::start_with("https", &tls)
+    }
+
+    fn start_with(scheme: &str, tls: &[(&str, &Path)]) -> Self {
         assert!(
-            std::path::Path::new("/usr/bin/etcd").exists(),
+            Path::new("/usr/bin/etcd").exists(),
             "etcd is missing: run tests/run, which installs what the tests need"
         );
         let (folder, address) = (TempFolder::short(), free_address());
-        let [clients, members] = [address, free_address()].map(|at| format!("http://{at}"));
+        let (clients, members) = (
+            format!("{scheme}://{address}"),
+            format!("http://{}", free_address()),
+        );
         let mut command = with_death_signal("/usr/bin/etcd");
         command.arg("--data-dir").arg(folder.at("data"));
         command.args(["--listen-client-urls", &clients]);
@@ -32,6 +50,12 @@ impl Etcd {
         command.args(["--listen-peer-urls", &members]);
         command.args(["--initial-advertise-peer-urls", &members]);
         command.args(["--initial-cluster", &format!("default={members}")]);
+        for (option, file) in tls {
+            command.arg(option).arg(file);
+        }
+        if !tls.is_empty() {
+            command.arg("--client-cert-auth");
+        }
         let log = std::fs::File::create(folder.at("log")).expect("the folder can be written");
         command
             .stdin(Stdio::null())

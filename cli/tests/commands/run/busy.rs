@@ -24,7 +24,7 @@ while time.monotonic() < end:
     echo done"#;
 
 on_stores! {
-    [served, unix, zookeeper]
+    [served, unix, zookeeper, etcd]
     fn a_healthy_command_whose_orphans_end_keeps_its_lock(store: StoreAt) {
         let commands = [ORPHANS, CHAINS].map(|script| {
             let arguments = ["--", "sh", "-c", script];
@@ -38,7 +38,7 @@ on_stores! {
 }
 
 on_stores! {
-    [served, unix, zookeeper]
+    [served, unix, zookeeper, etcd]
     fn a_daemon_does_not_outlive_the_lock(store: StoreAt) {
         daemons_end_before_the_release(&store.folder, |arguments| store.under_lock(arguments));
     }

@@ -35,7 +35,7 @@ fn the_next_is_granted_after(processes: &[Process], mut next: Running) {
 }
 
 on_stores! {
-    [served, unix, zookeeper]
+    [served, unix, zookeeper, etcd]
     fn the_front_is_killed(store: StoreAt) {
         let running = store.start_script(&["--grace", "100ms", "a"], STUBBORN);
         let processes = [running.command(), Process::new(&running.first)];
@@ -44,7 +44,7 @@ on_stores! {
         the_next_is_granted_after(&processes, next);
     }
 
-    [served, unix, zookeeper]
+    [served, unix, zookeeper, etcd]
     fn the_guardian_is_killed(store: StoreAt) {
         let running = store.start_script(&["--grace", "100ms", "a"], STUBBORN);
         let processes = [running.command(), Process::new(&running.first)];
@@ -60,7 +60,7 @@ on_stores! {
         the_next_is_granted_after(&processes, next);
     }
 
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn the_guardian_is_stopped(store: StoreAt) {
         let running = store.start_script(&["a"], STUBBORN);
         let guardian = running.guardian();
@@ -74,7 +74,7 @@ on_stores! {
         guardian.ended();
     }
 
-    [served, unix, zookeeper]
+    [served, unix, zookeeper, etcd]
     fn the_front_and_the_guardian_are_killed(store: StoreAt) {
         let running = store.start_script(&["--grace", "100ms", "a"], STUBBORN);
         let processes = [running.command(), Process::new(&running.first)];
@@ -86,7 +86,7 @@ on_stores! {
         the_next_is_granted_after(&processes, next);
     }
 
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn the_front_and_the_guardian_are_stopped(store: StoreAt) {
         let running = store.start_script(&["a"], STUBBORN);
         let processes = [running.command(), Process::new(&running.first)];
@@ -100,7 +100,7 @@ on_stores! {
         assert_eq!(running.end().0, Some(76));
     }
 
-    [served, unix, zookeeper]
+    [served, unix, zookeeper, etcd]
     fn the_reaper_is_killed_or_stopped(store: StoreAt) {
         let start = || {
             let running = store.start_script(&["--grace", "100ms", "a"], STUBBORN);
@@ -146,7 +146,7 @@ on_stores! {
         assert_eq!(running.end(), (Some(0), "on\n".into(), String::new()));
     }
 
-    [served, unix, zookeeper]
+    [served, unix, zookeeper, etcd]
     fn a_waiter_that_is_stopped_is_passed_over(store: StoreAt) {
         let mut holder = Running::spawn(store.under_lock(&["a", "--", "sh", "-c", "echo held; read line"]).stdin(Stdio::piped()));
         assert_eq!(holder.line(), "held");
@@ -162,7 +162,7 @@ on_stores! {
         assert_eq!(stopped.end(), (Some(0), "granted\n".into(), String::new()));
     }
 
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn the_front_is_stopped_and_continued(store: StoreAt) {
         let script = "echo held; read line; echo $line";
         let mut command = store.under_lock(&["a", "--", "sh", "-c", script]);
@@ -178,7 +178,7 @@ on_stores! {
         assert_eq!(running.end(), (Some(0), String::new(), String::new()));
     }
 
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn the_command_is_killed(store: StoreAt) {
         let running = store.start_script(&["--grace", "100ms", "a"], STUBBORN);
         let (command, grandchild) = (running.command(), Process::new(&running.first));
@@ -199,7 +199,7 @@ print(os.getpid(), flush=True)
 ctypes.CDLL(None).syscall(exit_thread, 0)"#;
 
 on_stores! {
-    [served, unix, zookeeper]
+    [served, unix, zookeeper, etcd]
     fn a_process_without_its_main_thread_is_ended(store: StoreAt) {
         let start = || {
             let arguments = ["--grace", "100ms", "a", "--", "python3", "-c", WITHOUT_MAIN_THREAD];

@@ -23,7 +23,7 @@ on_stores! {
         assert!(errors.starts_with(expected), "{errors}");
     }
 
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn a_command_that_ignores_sigterm_is_killed_with_its_grandchildren(store: StoreAt) {
         let running = store.start_script(&["--grace", "100ms", "a"], STUBBORN);
         let (command, grandchild) = (running.command(), Process::new(&running.first));
@@ -35,7 +35,7 @@ on_stores! {
         assert!(errors.contains("taken away"), "{errors}");
     }
 
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn a_revoked_command_may_end_by_itself(store: StoreAt) {
         let script =
             "trap 'echo cleaned; exit 0' TERM; echo held; while :; do sleep 1000 & wait $!; done";

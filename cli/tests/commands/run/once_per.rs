@@ -57,7 +57,7 @@ fn last_began(store: &StoreAt) -> i64 {
 }
 
 on_stores! {
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn a_fleet_that_starts_at_once_runs_it_once(store: StoreAt) {
         let script = ["sh", "-c", "echo run >>runs; echo ran"];
         let fleet: Vec<_> = (0..20)
@@ -111,7 +111,7 @@ on_stores! {
         is_skipped(&call(&store, &[], &["echo", "never"]));
     }
 
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn a_command_that_fails_does_not_count(store: StoreAt) {
         for (command, status) in [
             (&["sh", "-c", "exit 3"][..], 3),
@@ -124,7 +124,7 @@ on_stores! {
         is_skipped(&call(&store, &[], &["echo", "never"]));
     }
 
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn while_it_runs_a_try_fails_and_a_wait_has_the_next_turn(store: StoreAt) {
         for (status, next) in [("1", "granted\n"), ("0", "")] {
             let lock = if status == "1" { "once it failed" } else { "once it was done" };
@@ -146,7 +146,7 @@ on_stores! {
         }
     }
 
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn a_run_that_lost_its_lock_does_not_count(store: StoreAt) {
         let running = begin(&store, UNTIL_TOLD);
         store.revoke();
@@ -156,7 +156,7 @@ on_stores! {
         has_run(&call(&store, &[], &["echo", "next"]), "next\n");
     }
 
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn a_run_whose_front_is_killed_does_not_count(store: StoreAt) {
         let running = begin(&store, UNTIL_TOLD);
         let waiter = Running::spawn(&mut once_per(&store, "1h", &[], &["echo", "next"]));
@@ -166,7 +166,7 @@ on_stores! {
         is_skipped(&call(&store, &[], &["echo", "never"]));
     }
 
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn a_run_whose_guardian_is_killed_does_not_count(store: StoreAt) {
         let running = begin(&store, UNTIL_TOLD);
         running.guardian().signal(Signal::KILL);
@@ -175,7 +175,7 @@ on_stores! {
         has_run(&call(&store, &[], &["echo", "next"]), "next\n");
     }
 
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn a_run_that_the_user_ends_does_not_count(store: StoreAt) {
         let running = begin(&store, "echo begun; exec sleep 1000");
         running.signal(Signal::TERM);

@@ -6,7 +6,7 @@ use crate::running::*;
 use crate::stores::*;
 
 on_stores! {
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn a_signal_reaches_the_whole_group(store: StoreAt) {
         let script = r#"
             trap 'wait $!; echo parent; exit 5' USR1
@@ -23,7 +23,7 @@ on_stores! {
         );
     }
 
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn a_command_that_dies_of_a_signal_has_its_status(store: StoreAt) {
         // The tests may run under `nohup`, where signals stay ignored. Restore their default handling.
         let script = r#"exec env --default-signal "$0" run a -- sh -c 'echo held; exec sleep 1000'"#;
@@ -35,7 +35,7 @@ on_stores! {
         }
     }
 
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn a_signal_ends_a_wait_and_leaves_nothing_in_the_queue(store: StoreAt) {
         let holder = store.start_script(&["a"], "echo held; exec sleep 1000");
         let waiter = Running::spawn(&mut store.under_lock(&["a", "--", "echo", "never"]));
@@ -73,7 +73,7 @@ fn an_ignored_end_of_children_stays_ignored() {
 }
 
 on_stores! {
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn what_the_command_leaves_behind_is_ended_before_the_release(store: StoreAt) {
         let script = "sleep 1001 & echo $!; setsid sleep 1002 & echo $!; read line; exit 3";
         let mut command = store.under_lock(&["a", "--", "sh", "-c", script]);

@@ -11,7 +11,7 @@ fn stderr(output: &std::process::Output) -> String {
 }
 
 on_stores! {
-    [served, unix, zookeeper]
+    [served, unix, zookeeper, etcd]
     fn the_status_of_the_command_is_passed_on(store: StoreAt) {
         for (script, status) in [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)] {
             let output = store.output(&["a", "--", "sh", "-c", script]);
@@ -36,7 +36,7 @@ fn a_command_that_cannot_be_executed_has_a_shells_status() {
 }
 
 on_stores! {
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn a_lock_that_is_held_is_not_acquired(store: StoreAt) {
         let holder = store.start_script(&["a"], "echo held; exec sleep 1000");
         let output = store.output(&["--try", "a", "--", "echo", "never"]);
@@ -151,7 +151,7 @@ fn a_lock_among_the_quotas_is_refused_with_the_reason() {
 }
 
 on_stores! {
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn the_command_knows_its_lock(store: StoreAt) {
         let script = r#"echo "$LOCKKEEPER_LOCK|$LOCKKEEPER_TOKEN|$LOCKKEEPER_HELD_UNTIL_MS""#;
         let before = unix_ms();
@@ -177,7 +177,7 @@ fn unix_ms() -> i64 {
 }
 
 on_stores! {
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn any_text_is_a_name(store: StoreAt) {
         for name in [
             "with blanks",
@@ -219,7 +219,7 @@ fn stdin_and_stdout_are_the_commands() {
 }
 
 on_stores! {
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn readers_share_and_permits_are_counted(store: StoreAt) {
         let script = "echo held; exec sleep 1000";
         let reader = store.start_script(&["--shared", "a"], script);
@@ -267,7 +267,7 @@ on_stores! {
         assert_eq!(status(&["--permits", "3/3", "p", "--", "true"]), Some(0));
     }
 
-    [served, zookeeper]
+    [served, zookeeper, etcd]
     fn others_see_the_holder(store: StoreAt) {
         let options = ["--label", "nightly", "--expect", "5m", "a"];
         let holder = store.start_script(&options, "echo held; exec sleep 1000");
@@ -289,7 +289,7 @@ on_stores! {
 }
 
 on_stores! {
-    [served, unix, zookeeper]
+    [served, unix, zookeeper, etcd]
     fn a_command_that_would_wait_for_its_own_lock_is_told(store: StoreAt) {
         let nested = |script: &str| {
             let output = store.shell(script).output().unwrap();
