@@ -33,8 +33,9 @@ use crate::tls::ClientTls;
 /// lease checkpoints (every five minutes), a longer lease can restart with less than its full time.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Pause between two attempts to open a session.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Pause after the first attempt to open a session. It doubles after each attempt.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 pub(crate) struct Etcd {
@@ -72,7 +73,7 @@ impl Etcd {
         let tls = tls.map(|tls| Tls::new(tls, &self.hosts)).transpose()?;
         let limit = options.get_connect_timeout();
         let end = tokio::time::Instant::now() + limit;
-        let mut reason = String::new();
+        let (mut reason, mut pause) = (String::new(), SHORTEST_PAUSE);
         loop {
             let members = Members::new(self.hosts.clone(), tls.clone());
             let hosts = members.hosts();
@@ -91,7 +92,7 @@ impl Etcd {
                 Ok(Err(Opening::Failed(why))) => reason = why,
                 Err(_) => {}
             }
-            if tokio::time::Instant::now() + PAUSE >= end {
+            if tokio::time::Instant::now() + pause >= end {
                 return Err(Error::ConnectFailed {
                     url: self.url,
                     hosts,
@@ -100,7 +101,8 @@ impl Etcd {
                     is_absent: false,
                 });
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(pause).await;
+            pause = LONGEST_PAUSE.min(2 * pause);
         }
     }
 }

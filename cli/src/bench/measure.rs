@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockkeeper::{Client, ConnectOptions, Error, LockPath, Mutex, RwLock};
+use lockkeeper_store::CreateMode;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
@@ -140,7 +141,13 @@ impl<'a> Run<'a> {
             }
             Workload::Write => {
                 let session = self.clients[0].session().await?;
-                let write = || session.set_data(folder, DATA, None);
+                // Not the folder itself, because etcd has no key for a container.
+                let written = path.as_znode();
+                match session.create(written, DATA, CreateMode::Persistent).await {
+                    Ok(_) | Err(Error::NodeExists { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                }
+                let write = || session.set_data(written, DATA, None);
                 requests(warm_up, write).await?;
                 vec![self.row(workload, "set", requests(time, write).await?)]
             }

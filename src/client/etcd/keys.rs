@@ -4,6 +4,8 @@
 //! the end of the path is the key's create revision, and the key does not contain it. Such a key has a lease and ends
 //! with `-` or `_`. A parent needs no key, because it exists while a key is below it.
 
+use std::collections::HashSet;
+
 use super::messages::{KeyValue, Range, RangeResponse, range};
 use crate::model::path::ZnodePath;
 use crate::model::protocol::sequence_of;
@@ -87,6 +89,22 @@ impl Keys {
             *last += 1;
         }
         (start, end)
+    }
+
+    /// Counts the znodes below `parent` that have one of these keys, or that have a descendant with one of them.
+    pub(super) fn count_below<'a>(
+        &self,
+        parent: &ZnodePath,
+        keys: impl Iterator<Item = &'a KeyValue>,
+    ) -> usize {
+        let (start, _) = self.below(parent);
+        let mut znodes = HashSet::new();
+        for kv in keys {
+            let rest = kv.key.strip_prefix(&*start).unwrap_or_default();
+            let ends = (0..rest.len()).filter(|at| rest[*at] == b'/');
+            znodes.extend(ends.chain([rest.len()]).map(|end| &rest[..end]));
+        }
+        znodes.len()
     }
 
     /// Returns the path of the znode with this key, including its number.

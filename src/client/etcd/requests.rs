@@ -202,10 +202,10 @@ impl Shared {
                 Ok(Reply::Done)
             }
             Request::GetAllChildrenNumber { path } => {
-                let count = vec![self.count_below(&path)];
-                let (counted, _) = self.read(connection, count, path.as_str()).await?;
-                let count = counted.first().map_or(0, |range| range.count);
-                Ok(Reply::Count(usize::try_from(count).unwrap_or(0)))
+                let below = vec![self.keys_below(&path)];
+                let (below, _) = self.read(connection, below, path.as_str()).await?;
+                let keys = below.iter().flat_map(|range| &range.kvs);
+                Ok(Reply::Count(self.keys.count_below(&path, keys)))
             }
             Request::AddWatch { path, mode } => {
                 let events = self.watches.persistent(self.clone(), path, mode).await?;

@@ -64,7 +64,9 @@ pub(super) struct Shared {
     /// Key that represents the session. The lease exists if a read finds this key.
     pub(super) own_key: Vec<u8>,
     connection: Mutex<Option<Connection>>,
-    connecting: tokio::sync::Mutex<()>,
+    /// Held by the task that connects, so that waiting tasks do not make attempts of their own. It contains the pause
+    /// after the next failure.
+    connecting: tokio::sync::Mutex<Duration>,
     /// Keys and create revisions of the znodes that this session has created, so that their paths need no lookup.
     pub(super) made: Mutex<HashMap<ZnodePath, (Vec<u8>, i64)>>,
     progress: Mutex<Progress>,
@@ -123,7 +125,7 @@ impl EtcdSession {
             watches,
             members,
             connection: Mutex::new(Some(connection.clone())),
-            connecting: tokio::sync::Mutex::default(),
+            connecting: tokio::sync::Mutex::new(SHORTEST_PAUSE),
             made: Mutex::default(),
             progress: Mutex::default(),
             progressed: Condvar::new(),
@@ -266,7 +268,6 @@ impl Shared {
     /// # Errors
     /// The reason for the end of the session.
     pub(super) async fn connected(&self) -> Result<Connection> {
-        let mut pause = SHORTEST_PAUSE;
         loop {
             if !self.status.is_alive() {
                 return Err(self.end());
@@ -274,13 +275,16 @@ impl Shared {
             if let Some(connection) = self.connection.lock().clone() {
                 return Ok(connection);
             }
-            let connecting = self.connecting.lock().await;
-            if self.connection.lock().is_none() && self.reconnect().await {
+            let mut pause = self.connecting.lock().await;
+            if self.connection.lock().is_some() {
                 continue;
             }
-            drop(connecting);
-            tokio::time::sleep(pause).await;
-            pause = LONGEST_PAUSE.min(2 * pause);
+            if self.reconnect().await {
+                *pause = SHORTEST_PAUSE;
+            } else {
+                tokio::time::sleep(*pause).await;
+                *pause = LONGEST_PAUSE.min(2 * *pause);
+            }
         }
     }
 
