@@ -1,9 +1,13 @@
-//! Our mutex and the Python program in `docs/protocol.md`, which joins the queue by etcd's keys.
+//! Our locks on etcd: beside the Python program in `docs/protocol.md`, which joins the queue by the keys, and at the
+//! limit of a transaction.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use lockkeeper::{LockEvent, LockOptions, PreviousHolder, lock_events, queue};
+use lockkeeper::{
+    Error, LockError, LockEvent, LockOptions, PreviousHolder, Semaphore, lock_all, lock_events,
+    queue,
+};
 use testkit::{ChildProcess, Env, Lines, TempFolder, within_reason};
 
 use crate::common::*;
@@ -119,6 +123,42 @@ async fn ours_is_granted_after_the_program_of_the_page_was_killed() {
         let (previous, token) = granted_after(&world, &mut theirs, |it| it.child.kill()).await;
         assert_ne!(previous, PreviousHolder::Released);
         assert!(token > before);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_batch_above_the_limit_of_a_transaction_is_refused() {
+    within_reason(async {
+        let world = world().await;
+        let client = world.client().await;
+        let keys = |count| (0..count).map(|number| format!("/batch/{number}"));
+        let all = lock_all(&client, keys(126)).await.unwrap();
+        all.release().await.unwrap();
+        let refusal = lock_all(&client, keys(128)).await.unwrap_err();
+        assert!(
+            matches!(
+                &refusal,
+                LockError::Store(Error::LimitReached { limit: 128, .. })
+            ),
+            "{refusal}"
+        );
+        let permits = Semaphore::new(&client, "/quota", 1_000).unwrap();
+        let refusal = permits.acquire_many(200).await.unwrap_err();
+        assert!(
+            matches!(
+                &refusal,
+                LockError::Store(Error::LimitReached { limit: 128, .. })
+            ),
+            "{refusal}"
+        );
+        permits
+            .acquire_many(100)
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     })
     .await;
 }

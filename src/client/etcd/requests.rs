@@ -45,9 +45,8 @@ impl Shared {
         txn.failure.push(own_key);
         let operations = txn.success.len().max(txn.failure.len());
         if operations.max(txn.compare.len()) > MAX_OPERATIONS {
-            return Err(Error::TooLarge {
+            return Err(Error::LimitReached {
                 what: "operations of a transaction of etcd",
-                actual: operations,
                 limit: MAX_OPERATIONS,
             });
         }
