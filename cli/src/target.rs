@@ -24,8 +24,8 @@ pub(crate) struct Target {
     // This field must be the first, because each parsed field removes its value from the matches.
     #[command(flatten)]
     sources: Sources,
-    /// The store: lockkeeper://HOST:PORT, lockkeeper+unix:///PATH, zookeeper://HOST:PORT,HOST:PORT, lockkeeper+tls://…
-    /// or zookeeper+tls://… for TLS, or file:DIR, which no other process may have open [default: the URL of the
+    /// The store: lockkeeper://HOST:PORT, lockkeeper+unix:///PATH, zookeeper://HOST:PORT,HOST:PORT,
+    /// etcd://HOST:PORT,HOST:PORT, each of the network's with +tls for TLS (lockkeeper+tls://…), or file:DIR, which no other process may have open [default: the URL of the
     /// profile, or else this user's store on this machine, see `lockkeeper local`]
     #[arg(
         long,

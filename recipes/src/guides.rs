@@ -80,6 +80,7 @@ pub mod operating {}
 pub mod operations {}
 
 /// [interop]: crate::guides::interop
+#[doc = repository!("etcd-store", "docs/guarantees.md#etcd-as-the-store")]
 #[doc = repository!("known-bugs", "docs/known-bugs.md")]
 #[doc = repository!("performance", "docs/performance.md")]
 ///

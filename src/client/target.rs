@@ -16,9 +16,9 @@ use crate::model::path::ZnodePath;
 /// - `lockkeeper+unix:///path/of.sock[?chroot=/app]`, the same over a Unix socket. The query may also contain
 ///   [`end_with_process=false`](crate::ConnectOptions::end_with_process).
 /// - `zookeeper://host:port[,host:port…][/chroot]`.
-/// - `etcd://host:port[,host:port…][/prefix]`, with the feature `etcd`, which is not complete yet.
+/// - `etcd://host:port[,host:port…][/prefix]`, with the feature `etcd`.
 ///
-/// The schemes `lockkeeper+tls://…` and `zookeeper+tls://…` require TLS and a certificate authority in
+/// The schemes `lockkeeper+tls://…`, `zookeeper+tls://…` and `etcd+tls://…` require TLS and a certificate authority in
 /// [`ConnectOptions::tls`](crate::ConnectOptions::tls). The schemes without `+tls` use TLS if that option is set.
 ///
 /// ```
