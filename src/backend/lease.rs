@@ -389,5 +389,7 @@ impl Ensemble {
     }
 }
 
+#[cfg(all(test, feature = "etcd"))]
+mod stopped_leader;
 #[cfg(test)]
 mod tests;
