@@ -1,14 +1,15 @@
-//! Our locks on etcd: beside the Python program in `docs/protocol.md`, which joins the queue by the keys, and at the
-//! limit of a transaction.
+//! Our locks on etcd: beside the Python program in `docs/protocol.md`, which joins the queue by the keys, at the limit of
+//! a transaction, and on a cluster of three members, whose leader is stopped.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use lockkeeper::{
-    Error, LockError, LockEvent, LockOptions, PreviousHolder, Semaphore, lock_all, lock_events,
-    queue,
+    ConnectOptions, Error, Guard, LockError, LockEvent, LockOptions, Mutex, PreviousHolder,
+    Semaphore, Session, connect_with, lock_all, lock_events, queue,
 };
-use testkit::{ChildProcess, Env, Lines, TempFolder, within_reason};
+use testkit::{ChildProcess, Env, Etcd, Lines, TempFolder, report, scaled, unique, within_reason};
 
 use crate::common::*;
 
@@ -161,4 +162,136 @@ async fn a_batch_above_the_limit_of_a_transaction_is_refused() {
             .unwrap();
     })
     .await;
+}
+
+/// Session timeout of the holders whose leader is stopped.
+const TTL: Duration = Duration::from_secs(5);
+
+/// The leader is resumed this long before its holder stops believing. Longer than the leader needs for its answers.
+const BLINK: Duration = Duration::from_millis(200);
+
+/// Number of clusters, whose rounds run concurrently.
+const CLUSTERS: u64 = 5;
+
+/// A holder and a waiter of the same lock.
+struct Rivals {
+    session: Session,
+    held: Guard,
+    waiter: Waiter,
+}
+
+impl Rivals {
+    async fn new(holders: &[&Etcd], waiters: &[&Etcd]) -> Self {
+        let lock = unique("/stopped/leader");
+        let mutex = async |members: &[&Etcd], timeout| {
+            let hosts: Vec<_> = members.iter().map(|it| it.address().to_string()).collect();
+            let options = ConnectOptions::new().session_timeout(timeout);
+            let client = connect_with(&format!("etcd://{}", hosts.join(",")), options).await;
+            Mutex::new(&client.unwrap(), &lock).unwrap()
+        };
+        let (first, second) = (mutex(holders, TTL).await, mutex(waiters, LONG).await);
+        let held = first.lock().await.unwrap();
+        let waiter = tokio::spawn({
+            let second = second.clone();
+            async move { second.lock().await }
+        });
+        let observing = second.client().session().await.unwrap();
+        until(&observing, &lock, |names| names.len() == 2).await;
+        let session = first.client().current_session();
+        Self {
+            session,
+            held,
+            waiter,
+        }
+    }
+
+    /// Waits until the waiter is granted, and returns true if the holder still believes that it holds the lock, too. The
+    /// holder releases the lock after `limit`.
+    async fn both_hold_within(mut self, limit: Duration) -> bool {
+        if let Ok(next) = tokio::time::timeout(limit, &mut self.waiter).await {
+            let _next = next.unwrap().unwrap();
+            return self.held.is_held();
+        }
+        // The holder may have lost the lock on a busy machine.
+        let _ = self.held.release().await;
+        drop(granted(self.waiter).await);
+        false
+    }
+}
+
+async fn leader_and_others(members: &[Etcd]) -> (&Etcd, Vec<&Etcd>) {
+    loop {
+        let (leaders, others): (Vec<_>, Vec<_>) = members.iter().partition(|it| it.is_leader());
+        // A former leader that was resumed may not know yet that another one was elected.
+        if let [leader] = leaders[..] {
+            return (leader, others);
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Stops the leader for almost as long as a holder believes without an answer, and again as soon as it has answered a
+/// keep-alive that arrived while it was stopped. The holder that knows no other member can then renew no more, and the
+/// new leader ends its lease. Returns how many of two holders believe when their waiters are granted.
+async fn stopped_twice(members: &[Etcd]) -> u64 {
+    let (leader, others) = leader_and_others(members).await;
+    let at_leader = Rivals::new(&[leader], &others).await;
+    let anywhere = Rivals::new(&members.iter().collect::<Vec<_>>(), &others).await;
+    leader.stop();
+    let scene = async {
+        let belief = at_leader.held.held_until().unwrap();
+        tokio::time::sleep(belief.remaining().saturating_sub(BLINK)).await;
+        // By the former leader's clock, both leases outlast this belief, so it does not revoke them.
+        if at_leader.held.is_held() {
+            let mut states = at_leader.session.states();
+            leader.resume();
+            let _ = tokio::time::timeout(BLINK, states.next()).await;
+            leader.stop();
+        }
+        at_leader.both_hold_within(LONG).await
+    };
+    let both = tokio::join!(scene, anywhere.both_hold_within(TTL + TTL / 5));
+    leader.resume();
+    u64::from(both.0) + u64::from(both.1)
+}
+
+/// Stops the leader for longer than the holder's lease lasts, while the holder renews it at the new leader. Before etcd
+/// 3.4.31 and 3.5.13, the former leader then has the lease revoked at the new one (etcd #15247).
+async fn stopped_past_the_lease(members: &[Etcd]) -> u64 {
+    let (leader, others) = leader_and_others(members).await;
+    let rivals = Rivals::new(&others, &others).await;
+    leader.stop();
+    let scene = async {
+        tokio::time::sleep(TTL + TTL / 5).await;
+        leader.resume();
+    };
+    let ((), both) = tokio::join!(scene, rivals.both_hold_within(TTL + TTL / 2));
+    u64::from(both)
+}
+
+#[tokio::test]
+async fn a_stopped_leader_never_makes_two_holders() {
+    let rounds = CLUSTERS * scaled(1);
+    let cluster = async || {
+        let members = tokio::task::spawn_blocking(Etcd::start_cluster);
+        let members = members.await.unwrap();
+        let mut counts = (0, 0);
+        for _ in 0..scaled(1) {
+            counts.0 += within_reason(stopped_twice(&members)).await;
+            counts.1 += within_reason(stopped_past_the_lease(&members)).await;
+        }
+        counts
+    };
+    let clusters: Vec<_> = (0..CLUSTERS).map(|_| tokio::spawn(cluster())).collect();
+    let (mut both, mut revoked) = (0, 0);
+    for cluster in clusters {
+        let counts = cluster.await.unwrap();
+        both += counts.0;
+        revoked += counts.1;
+    }
+    report(format_args!(
+        "{rounds} rounds with a stopped leader: two holders {both} times, and {revoked} times because a former leader \
+         revoked a lease"
+    ));
+    assert_eq!(both, 0);
 }
