@@ -1,4 +1,4 @@
-//! Stores in separate processes: `lockkeeper serve`, and a real ZooKeeper.
+//! Stores in separate processes: `lockkeeper serve`, a real ZooKeeper, and a real etcd.
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -20,17 +20,17 @@ pub(crate) struct StoreServer {
 }
 
 impl StoreServer {
-    /// Uses a URL as it is, or starts the server if it has no host (`lockkeeper://`, `lockkeeper+unix://` and
-    /// `zookeeper://`).
+    /// Uses a URL as it is, or starts the server if it has no host (`lockkeeper://`, `lockkeeper+unix://`,
+    /// `zookeeper://` and `etcd://`).
     ///
     /// # Errors
-    /// A missing program, or the log of a ZooKeeper that does not start. A `lockkeeper serve` that does not start
-    /// panics.
+    /// A missing program, or the log of a ZooKeeper that does not start. Another server that does not start panics.
     pub(crate) fn of(url: &str, serving: &Serving) -> Result<Self, String> {
         match url {
             "lockkeeper://" => lockkeeper(serving, Transport::Tcp),
             "lockkeeper+unix://" => lockkeeper(serving, Transport::Unix),
             "zookeeper://" => zookeeper(serving),
+            "etcd://" => etcd(),
             _ => Ok(Self {
                 url: url.into(),
                 process: None,
@@ -144,5 +144,18 @@ fn zookeeper(serving: &Serving) -> Result<StoreServer, String> {
         process: Some(server.id()),
         folder: None,
         _server: Some(Box::new((server, folder))),
+    })
+}
+
+/// Starts Debian's etcd with default settings, so it syncs each write.
+fn etcd() -> Result<StoreServer, String> {
+    let is_there = || Command::new("etcd").arg("--version").output().is_ok();
+    process::need("etcd-server", is_there)?;
+    let server = testkit::Etcd::start();
+    Ok(StoreServer {
+        url: format!("etcd://{}", server.address()),
+        process: None,
+        folder: None,
+        _server: Some(Box::new(server)),
     })
 }

@@ -75,14 +75,14 @@ pub(crate) enum System {
 #[derive(Debug, Parser)]
 #[command(name = "locks")]
 pub(crate) struct Args {
-    /// memory:, file:FOLDER, lockkeeper://[HOST:PORT], lockkeeper+unix://[PATH] or zookeeper://[HOST:PORT]. Without a
-    /// host or a path, the server is started. Several are measured in the same run
+    /// memory:, file:FOLDER, lockkeeper://[HOST:PORT], lockkeeper+unix://[PATH], zookeeper://[HOST:PORT] or
+    /// etcd://[HOST:PORT]. Without a host or a path, the server is started. Several are measured in the same run
     #[arg(long = "url", value_delimiter = ',', default_value = "memory:")]
     pub(crate) urls: Vec<String>,
     #[command(flatten)]
     pub(crate) serving: Serving,
     /// Systems to compare with. Their servers are started [default: tokio for memory:, memory for file:, and for the
-    /// mutex curator on zookeeper:, and redis,postgres,zookeeper,curator on lockkeeper:]
+    /// mutex curator on zookeeper:, etcd on etcd:, and redis,postgres,zookeeper,curator on lockkeeper:]
     #[arg(long, value_enum, value_delimiter = ',')]
     system: Vec<System>,
     /// Leave out the load without a client library, whose sessions do not outlive long rounds
@@ -160,6 +160,8 @@ impl Args {
                 System::ZooKeeper,
                 System::Curator,
             ]
+        } else if url.starts_with("etcd:") {
+            vec![System::Etcd]
         } else {
             vec![System::Curator]
         }

@@ -1,7 +1,6 @@
 //! etcd as a peer: the lock in etcd's API (`v3lockpb.Lock`). The server queues by revision. The messages are written by
 //! hand, because the crate etcd-client needs a protobuf compiler to build.
 
-use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,7 +12,6 @@ use tonic_prost::ProstCodec;
 
 use super::Keyed;
 use crate::common::lock::{Lock, REMOTE_PAUSE};
-use crate::process;
 use crate::workloads::{Case, Relayed, Workload};
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -63,21 +61,17 @@ pub(crate) struct Etcd {
     connections: Vec<Connection>,
     leases: Leases,
     cases: usize,
-    _server: testkit::Etcd,
 }
 
 impl Etcd {
-    pub(crate) async fn start() -> Result<Self, String> {
-        let is_there = || Command::new("etcd").arg("--version").output().is_ok();
-        process::need("etcd-server", is_there)?;
-        let server = testkit::Etcd::start();
-        Ok(Self {
-            address: format!("http://{}", server.address()),
+    /// Uses the etcd at this URL.
+    pub(crate) fn of(url: &str) -> Self {
+        Self {
+            address: url.replacen("etcd:", "http:", 1),
             connections: Vec::new(),
             leases: Leases::default(),
             cases: 0,
-            _server: server,
-        })
+        }
     }
 
     pub(crate) fn address(&self) -> &str {

@@ -33,8 +33,8 @@ pub(crate) struct Peers {
     zookeeper_client: Option<zookeeper_client::ZookeeperClient>,
     foreign: Vec<foreign::Foreign>,
     wire: Option<wire::Wire>,
-    // The last field, because fields are dropped in order and its clients must be dropped before the server.
-    _server: Option<StoreServer>,
+    // The last field, because fields are dropped in order and the clients must be dropped before their servers.
+    _servers: Vec<StoreServer>,
 }
 
 const OF_ZOOKEEPER: [System; 4] = [
@@ -45,7 +45,7 @@ const OF_ZOOKEEPER: [System; 4] = [
 ];
 
 impl Peers {
-    /// `ours` is the URL of the store under test. If it is a ZooKeeper, no other is started.
+    /// `ours` is the URL of the store under test. If it is a ZooKeeper or an etcd, no other is started.
     pub(crate) async fn start(args: &Args, ours: &str) -> Self {
         let mut peers = Self {
             wire: wire::Wire::of(ours).filter(|_| args.is_of_mutex() && !args.no_wire),
@@ -70,18 +70,15 @@ impl Peers {
             peers.redlock = told("redlock", redlock::Redlock::start());
         }
         if args.has(System::Etcd) {
-            peers.etcd = told("etcd", etcd::Etcd::start().await);
+            let url = peers.url_of("etcd", args, ours);
+            peers.etcd = url.map(|url| etcd::Etcd::of(&url));
         }
         if args.has(System::Postgres) {
             peers.postgres = told("postgres", postgres::Postgres::start().await);
         }
-        let mut zookeeper = ours.starts_with("zookeeper:").then(|| ours.to_owned());
-        if zookeeper.is_none() && OF_ZOOKEEPER.iter().any(|&system| args.has(system)) {
-            let server = told("zookeeper", StoreServer::of("zookeeper://", &args.serving));
-            zookeeper = server.as_ref().map(|server| server.url().to_owned());
-            peers._server = server;
-        }
-        if let Some(url) = zookeeper {
+        if OF_ZOOKEEPER.iter().any(|&system| args.has(system))
+            && let Some(url) = peers.url_of("zookeeper", args, ours)
+        {
             if args.has(System::ZooKeeper) {
                 peers.zookeeper = Some(Keeper::connect(&url).await);
             }
@@ -98,6 +95,18 @@ impl Peers {
             }
         }
         peers
+    }
+
+    /// Returns the URL of the store under test if it has this scheme, or starts such a server.
+    fn url_of(&mut self, scheme: &str, args: &Args, ours: &str) -> Option<String> {
+        if ours.starts_with(&format!("{scheme}:")) {
+            return Some(ours.to_owned());
+        }
+        let started = StoreServer::of(&format!("{scheme}://"), &args.serving);
+        let server = told(scheme, started)?;
+        let url = server.url().to_owned();
+        self._servers.push(server);
+        Some(url)
     }
 
     /// Returns the peers that support this case.
