@@ -278,12 +278,12 @@ def show(runs):
     print("\n\n".join(tables))
 
 
-def measure(family, benchmark, options, folder, ratios=True):
-    """Runs a family and saves its lines, with or without the ratios."""
+def measure(family, benchmark, options, folder):
+    """Runs a family and saves its lines without the ratios."""
     command = ["cargo", "bench", "--quiet", "-p", "lockkeeper-bench", "--bench", benchmark, "--", *options]
     print(f"{family}: {' '.join(command)}", file=sys.stderr, flush=True)
     output = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
-    lines = [line for line in output.splitlines() if line.startswith("{") and (ratios or '"ratio":' not in line)]
+    lines = [line for line in output.splitlines() if line.startswith("{") and '"ratio":' not in line]
     folder.mkdir(exist_ok=True)
     (folder / f"{family}.jsonl").write_text("".join(line + "\n" for line in lines))
 

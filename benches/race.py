@@ -270,7 +270,7 @@ def race(arguments):
     for family in arguments.only:
         options = [*RACERS, *FAMILIES[family].split()]
         options += ["--seconds", str(arguments.seconds), "--rounds", str(arguments.rounds)]
-        goals.measure(family, "locks", options, arguments.folder, ratios=False)
+        goals.measure(family, "locks", options, arguments.folder)
     if arguments.only:
         about = json.dumps(conditions(arguments, load), indent=2, ensure_ascii=False)
         (arguments.folder / "race.json").write_text(about + "\n")
