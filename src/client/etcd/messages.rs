@@ -243,12 +243,18 @@ pub(super) enum WatchCommand {
     Cancel(WatchCancel),
 }
 
+/// Filter of a watch that reports no puts.
+pub(super) const NO_PUT: i32 = 0;
+
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct WatchCreate {
     #[prost(bytes = "vec", tag = "1")]
     pub(super) key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
     pub(super) end: Vec<u8>,
+    /// Kinds of events that the server does not send.
+    #[prost(int32, repeated, tag = "5")]
+    pub(super) filters: Vec<i32>,
     #[prost(bool, tag = "6")]
     pub(super) has_previous: bool,
     #[prost(int64, tag = "7")]

@@ -529,7 +529,8 @@ async fn keep_alive(shared: Arc<Shared>) {
 
 /// Notices the end of the lease immediately, because etcd then deletes the session's own key.
 async fn notice_end(shared: Arc<Shared>) {
-    let own_key = watches::Target::Node(vec![shared.own_key.clone()]);
+    // Each release puts this key, so watch only its deletion.
+    let own_key = watches::Target::Deletion(shared.own_key.clone());
     let Some(mut armed) = shared.watches.arm(own_key).await else {
         return;
     };

@@ -14,8 +14,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::keys::Keys;
 use super::messages::{
-    Event, KeyValue, Range, RangeResponse, WatchCancel, WatchCommand, WatchCreate, WatchRequest,
-    WatchResponse,
+    Event, KeyValue, NO_PUT, Range, RangeResponse, WatchCancel, WatchCommand, WatchCreate,
+    WatchRequest, WatchResponse,
 };
 use super::requests::Waiter;
 use super::session::Shared;
@@ -32,11 +32,7 @@ const DELETE: i32 = 1;
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub(super) enum Command {
-    Arm {
-        id: i64,
-        range: (Vec<u8>, Vec<u8>),
-        signals: mpsc::UnboundedSender<Signal>,
-    },
+    Arm(WatchCreate, mpsc::UnboundedSender<Signal>),
     Cancel(i64),
 }
 
@@ -63,6 +59,8 @@ pub(super) enum Target {
     Node(Vec<Vec<u8>>),
     /// The range of the keys below a znode.
     Below(Vec<u8>, Vec<u8>),
+    /// A key whose deletion matters, but not its puts.
+    Deletion(Vec<u8>),
 }
 
 impl Target {
@@ -77,10 +75,24 @@ impl Target {
         Self::Below(key, end)
     }
 
-    fn ranges(self) -> Vec<(Vec<u8>, Vec<u8>)> {
+    fn creates(self) -> Vec<WatchCreate> {
+        let create = |key, end| WatchCreate {
+            key,
+            end,
+            has_previous: true,
+            ..WatchCreate::default()
+        };
         match self {
-            Self::Node(keys) => keys.into_iter().map(|key| (key, Vec::new())).collect(),
-            Self::Below(key, end) => vec![(key, end)],
+            Self::Node(keys) => {
+                let keys = keys.into_iter();
+                keys.map(|key| create(key, Vec::new())).collect()
+            }
+            Self::Below(key, end) => vec![create(key, end)],
+            Self::Deletion(key) => vec![WatchCreate {
+                key,
+                filters: vec![NO_PUT],
+                ..WatchCreate::default()
+            }],
         }
     }
 }
@@ -105,14 +117,14 @@ impl Watches {
     fn register(&self, target: Target) -> Armed {
         let (send, signals) = mpsc::unbounded_channel();
         let is_below = matches!(target, Target::Below(..));
-        let arm = |range| {
-            let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-            let signals = send.clone();
-            let _ = self.commands.send(Command::Arm { id, range, signals });
+        let arm = |mut create: WatchCreate| {
+            create.id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+            let id = create.id;
+            let _ = self.commands.send(Command::Arm(create, send.clone()));
             id
         };
         Armed {
-            ids: target.ranges().into_iter().map(arm).collect(),
+            ids: target.creates().into_iter().map(arm).collect(),
             signals,
             commands: self.commands.clone(),
             is_below,
@@ -127,7 +139,7 @@ impl Watches {
 
     /// Watches for the deletion of the entry ahead of a waiter.
     pub(super) fn departure(&self, waiter: Waiter, by: ZnodePath, kv: &KeyValue) -> Watcher {
-        let armed = self.register(Target::Node(vec![kv.key.to_vec()]));
+        let armed = self.register(Target::Deletion(kv.key.to_vec()));
         let (created, lease) = (kv.create_revision, kv.lease);
         let key = kv.key.to_vec();
         watcher(async move {
@@ -350,7 +362,7 @@ fn watcher(event: impl Future<Output = Result<WatchedEvent>> + Send + 'static) -
     Watcher::from_future(async move { receive.await.unwrap_or(Err(Error::ConnectionLoss)) })
 }
 
-type Registered = HashMap<i64, ((Vec<u8>, Vec<u8>), mpsc::UnboundedSender<Signal>)>;
+type Registered = HashMap<i64, (WatchCreate, mpsc::UnboundedSender<Signal>)>;
 
 /// Serves the watches of a session until it ends.
 pub(super) async fn run(shared: Arc<Shared>, mut commands: mpsc::UnboundedReceiver<Command>) {
@@ -378,8 +390,8 @@ pub(super) async fn run(shared: Arc<Shared>, mut commands: mpsc::UnboundedReceiv
             return;
         };
         let (requests, receiver) = mpsc::unbounded_channel();
-        for (id, (range, _)) in &registered {
-            let _ = requests.send(create(*id, range));
+        for (create, _) in registered.values() {
+            let _ = requests.send(request(WatchCommand::Create(create.clone())));
         }
         let connected = shared.status.connection();
         let Ok(mut answers) = connection.watch(receiver).await else {
@@ -413,31 +425,22 @@ pub(super) async fn run(shared: Arc<Shared>, mut commands: mpsc::UnboundedReceiv
     }
 }
 
-fn create(id: i64, (key, end): &(Vec<u8>, Vec<u8>)) -> WatchRequest {
-    WatchRequest {
-        command: Some(WatchCommand::Create(WatchCreate {
-            key: key.clone(),
-            end: end.clone(),
-            has_previous: true,
-            id,
-        })),
-    }
+fn request(command: WatchCommand) -> WatchRequest {
+    let command = Some(command);
+    WatchRequest { command }
 }
 
 fn apply(command: Command, registered: &mut Registered) -> WatchRequest {
-    match command {
-        Command::Arm { id, range, signals } => {
-            let request = create(id, &range);
-            registered.insert(id, (range, signals));
-            request
+    request(match command {
+        Command::Arm(create, signals) => {
+            registered.insert(create.id, (create.clone(), signals));
+            WatchCommand::Create(create)
         }
         Command::Cancel(id) => {
             registered.remove(&id);
-            WatchRequest {
-                command: Some(WatchCommand::Cancel(WatchCancel { id })),
-            }
+            WatchCommand::Cancel(WatchCancel { id })
         }
-    }
+    })
 }
 
 /// Returns true if etcd has canceled a watch that we need, for example because of a compaction. The caller then arms
