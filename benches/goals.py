@@ -34,6 +34,7 @@ FAMILIES = {
     "process-end": ("locks", "--url lockkeeper://,lockkeeper+unix:// --system none --workload kill"),
     "bytes": ("locks", "--url lockkeeper:// --system none --workload bytes"),
     "zookeeper": ("locks", "--url zookeeper:// --system curator --workload w1,w2 --clients 64 --warm-up 10"),
+    "etcd": ("locks", "--no-wire --url etcd:// --system etcd --workload w1,w2,w3,kill --clients 8,64 --n 1"),
     "memory-cycles": ("locks", "--url memory: --workload w1 --recipe mutex,rwlock-read,semaphore"),
     "memory-calls": ("locks", "--url memory: --workload w1 --recipe mutex,mutex-timeout,mutex-with,mutex-try,mutex-new-name"),
     "memory-hand-overs": ("locks", "--url memory: --workload w2"),
@@ -164,6 +165,7 @@ def served_rows(runs):
     kill = lambda system: of("process-end", system, "kill_to_grant_p50_us", 1e-3)
     handover_bytes = lambda n: of("bytes", "lockkeeper", "handover_bytes", n=n)
     zookeeper = lambda system, field, **conditions: of("zookeeper", system, field, **conditions)
+    etcd = lambda field, scale=1, **conditions: [of("etcd", system, field, scale, **conditions) for system in ("lockkeeper", "etcd")]
     one = {"workload": "w1"}
     many = {"workload": "w2", "clients": 64}
     unix = "lockkeeper+unix"
@@ -179,6 +181,11 @@ def served_rows(runs):
         Row("`zookeeper://` acquire p50", zookeeper("lockkeeper", "acquire_p50_us", **one), zookeeper("curator", "acquire_p50_us", **one), 0.6, True, "µs", "Curator"),
         Row("`zookeeper://` release p50", zookeeper("lockkeeper", "release_p50_us", **one), zookeeper("curator", "release_p50_us", **one), 0.9, True, "µs", "Curator"),
         Row("`zookeeper://` hand-overs, 64 clients", zookeeper("lockkeeper", "handovers_per_s", **many), zookeeper("curator", "handovers_per_s", **many), 1.5, False, "/s", "Curator"),
+        Row("`etcd://` acquire p50", *etcd("acquire_p50_us", **one), 1.1, True, "µs", "etcd's Lock RPC"),
+        Row("`etcd://` hand-overs, 8 clients", *etcd("handovers_per_s", clients=8), 3, False, "/s", "etcd's Lock RPC"),
+        Row("`etcd://` hand-overs, 64 clients", *etcd("handovers_per_s", clients=64), 1, False, "/s", "etcd's Lock RPC"),
+        Limit("`etcd://` grant of a fresh waiter, p50", *etcd("handover_p50_us", 1e-3, workload="w3"), 3, True, "ms", "etcd's Lock RPC"),
+        Limit("`etcd://` SIGKILL of a holder to the next grant, p50, lease of 4 s", *etcd("kill_to_grant_p50_us", 1e-6, workload="kill"), 5, True, "s", "etcd's Lock RPC"),
     ]
 
 
