@@ -13,6 +13,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use prost::Message;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 use super::channel::{Connection, Failure, Members, spawn};
 use super::keys::Keys;
@@ -64,9 +65,8 @@ pub(super) struct Shared {
     /// Key that represents the session. The lease exists if a read finds this key.
     pub(super) own_key: Vec<u8>,
     connection: Mutex<Option<Connection>>,
-    /// Held by the task that connects, so that waiting tasks do not make attempts of their own. It contains the pause
-    /// after the next failure.
-    connecting: tokio::sync::Mutex<Duration>,
+    /// Held by the task that connects, so that waiting tasks do not make attempts of their own.
+    connecting: tokio::sync::Mutex<Pacing>,
     /// Keys and create revisions of the znodes that this session has created, so that their paths need no lookup.
     pub(super) made: Mutex<HashMap<ZnodePath, (Vec<u8>, i64)>>,
     progress: Mutex<Progress>,
@@ -79,6 +79,28 @@ struct Progress {
     submitted: u64,
     /// Numbers of the requests that are not finished.
     unfinished: BTreeSet<u64>,
+}
+
+/// Pauses before attempts to connect. Attempts within a second of each other are slowed down, whether they succeed or
+/// not: a member may accept connections and keep-alives, and refuse all other requests.
+#[derive(Default)]
+struct Pacing {
+    last: Option<Instant>,
+    pause: Duration,
+}
+
+impl Pacing {
+    fn pause(&mut self, now: Instant) -> Duration {
+        let since = self.last.map(|last| now.saturating_duration_since(last));
+        self.pause = match since {
+            Some(since) if since < LONGEST_PAUSE => {
+                (2 * self.pause).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
+            }
+            _ => Duration::ZERO,
+        };
+        self.last = Some(now + self.pause);
+        self.pause
+    }
 }
 
 /// Outcome of a keep-alive.
@@ -125,7 +147,7 @@ impl EtcdSession {
             watches,
             members,
             connection: Mutex::new(Some(connection.clone())),
-            connecting: tokio::sync::Mutex::new(SHORTEST_PAUSE),
+            connecting: tokio::sync::Mutex::default(),
             made: Mutex::default(),
             progress: Mutex::default(),
             progressed: Condvar::new(),
@@ -275,23 +297,18 @@ impl Shared {
             if let Some(connection) = self.connection.lock().clone() {
                 return Ok(connection);
             }
-            let mut pause = self.connecting.lock().await;
-            if self.connection.lock().is_some() {
-                continue;
-            }
-            if self.reconnect().await {
-                *pause = SHORTEST_PAUSE;
-            } else {
-                tokio::time::sleep(*pause).await;
-                *pause = LONGEST_PAUSE.min(2 * *pause);
+            let mut pacing = self.connecting.lock().await;
+            if self.connection.lock().is_none() {
+                tokio::time::sleep(pacing.pause(Instant::now())).await;
+                self.reconnect().await;
             }
         }
     }
 
-    /// Connects to another member. Returns false if that failed.
-    async fn reconnect(&self) -> bool {
+    /// Connects to another member, if that is possible.
+    async fn reconnect(&self) {
         let Ok(connection) = self.members.connect(self.patience()).await else {
-            return false;
+            return;
         };
         match self.beat(&connection).await {
             Ok(Beat::Gone) => self.status.set_state(SessionState::Expired),
@@ -299,9 +316,8 @@ impl Shared {
                 *self.connection.lock() = Some(connection);
                 self.status.set_state(SessionState::Reconnected);
             }
-            Err(_) => return false,
+            Err(_) => {}
         }
-        true
     }
 
     /// Gives up a connection, because an answer was lost. The next call uses another connection.
@@ -567,4 +583,27 @@ pub(super) async fn revoke(members: Members, lease: i64) -> Result<()> {
     revoked
         .map(|LeaseRevokeResponse {}| ())
         .map_err(|failure| failed(format!("{failure:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A member that had received a snapshot refused 180 transactions a second, and accepted as many connections.
+    #[test]
+    fn a_member_that_accepts_only_connections_is_not_asked_without_end() {
+        let (mut pacing, mut now) = (Pacing::default(), Instant::now());
+        let mut attempt = |after| {
+            now += after;
+            let pause = pacing.pause(now);
+            now += pause;
+            pause
+        };
+        let soon = Duration::from_millis(5);
+        assert_eq!(attempt(Duration::ZERO), Duration::ZERO);
+        assert_eq!(attempt(soon), SHORTEST_PAUSE);
+        let pauses: Vec<_> = (0..20).map(|_| attempt(soon)).collect();
+        assert!(pauses.is_sorted() && pauses[19] == LONGEST_PAUSE);
+        assert_eq!(attempt(LONGEST_PAUSE), Duration::ZERO, "it has served");
+    }
 }
