@@ -195,14 +195,6 @@ pub(crate) async fn refused(waiter: Waiter) -> LockError {
     waiter.await.unwrap().unwrap_err()
 }
 
-/// Waits until the proof is renewed or the lock is lost.
-pub(crate) async fn renewed(guard: &Guard) {
-    let before = guard.held_until().unwrap().moment();
-    while guard.is_held() && guard.held_until().unwrap().moment() == before {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
 /// Returns the error of a wait that times out in the queue. If it times out before the store has answered, as the error
 /// says, it is retried with a longer timeout.
 pub(crate) async fn timed_out_in_queue<T: Debug>(

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use lockkeeper::{Client, ConnectOptions, Error, FencingGate, LostReason, Mutex, connect_with};
+use lockkeeper::{
+    Client, ConnectOptions, Error, FencingGate, Guard, LostReason, Mutex, connect_with,
+};
 use lockkeeper_store::CreateMode;
 use testkit::{Counts, Proxy, ZooKeeper, within_reason};
 
@@ -25,6 +27,14 @@ async fn client(server: &ZooKeeper, timeout: Duration) -> Client {
     let session = client.session().await.unwrap();
     assert!(session.status().quorum_only(), "one address of several");
     client
+}
+
+/// Waits until the proof is renewed or the lock is lost.
+async fn renewed(guard: &Guard) {
+    let before = guard.held_until().unwrap().moment();
+    while guard.is_held() && guard.held_until().unwrap().moment() == before {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test]
