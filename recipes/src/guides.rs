@@ -89,7 +89,7 @@ pub mod operations {}
 pub mod migrating {}
 
 #[doc = repository!("architecture", "ARCHITECTURE.md")]
-#[doc = repository!("etcd", "docs/protocol.md#keys-at-etcd")]
+#[doc = repository!("etcd", "docs/protocol.md#keys-on-etcd")]
 #[doc = repository!("protocol", "docs/protocol.md")]
 ///
 #[doc = include_str!("../guides/interop.md")]

@@ -29,7 +29,7 @@ pub struct QueueEntry {
     pub owner: SessionId,
     /// Version of the data. Revocation requests and `keep_alive` increment it.
     pub version: i32,
-    /// Time of joining the queue, in milliseconds since the Unix epoch, by the server's clock, or at etcd by the
+    /// Time of joining the queue, in milliseconds since the Unix epoch, by the server's clock, or on etcd by the
     /// contender's. For a semaphore's permit and for a converted reader or writer, the time of the grant.
     pub joined_at_ms: i64,
     /// Time of the grant, in the unit and by the clock of `joined_at_ms`. `None` while the entry waits, or if the store
@@ -40,7 +40,7 @@ pub struct QueueEntry {
     /// never sets this field, but you can. If the grant time is unknown, [`overdue_by`](Self::overdue_by) counts from
     /// this time.
     pub seen_holding_at_ms: Option<i64>,
-    /// Time of the last write of the data, in milliseconds since the Unix epoch, by the server's clock. 0 at etcd.
+    /// Time of the last write of the data, in milliseconds since the Unix epoch, by the server's clock. 0 on etcd.
     pub written_at_ms: i64,
     /// The entry's metadata. `None` if another library wrote the entry.
     pub metadata: Option<LockMetadata>,
@@ -114,7 +114,7 @@ impl QueueEntry {
         let held_from = self.granted_at_ms.or(self.seen_holding_at_ms);
         match kept_alive.unwrap_or(0) {
             0 => held_from,
-            // At etcd the time of the `keep_alive` is unknown.
+            // On etcd the time of the `keep_alive` is unknown.
             _ if self.written_at_ms == 0 => None,
             _ => held_from.max(Some(self.written_at_ms)),
         }

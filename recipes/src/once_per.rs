@@ -51,7 +51,7 @@ const RECORD: &str = ":last-run";
 /// - **Only the server's clock counts.** If this clock jumps forward, a run may start too early by the length of the
 ///   jump. If it jumps back, the next process that asks notices this, and the period starts again. Runs never overlap,
 ///   whatever the clocks do.
-/// - **At etcd, which has no clock, the period is a lease** of whole seconds, which the run that finished has chosen. If
+/// - **On etcd, which has no clock, the period is a lease** of whole seconds, which the run that finished has chosen. If
 ///   the cluster elects a leader, the period starts again. [`Attempt::NotDue`] contains estimates by the clients'
 ///   clocks.
 #[derive(Clone, Debug)]
@@ -105,7 +105,7 @@ pub struct Run {
     guard: Guard,
     record: ZnodePath,
     began_ms: i64,
-    /// At etcd, the time after which the store deletes the record.
+    /// On etcd, the time after which the store deletes the record.
     record_ends: Option<BootInstant>,
 }
 

@@ -120,7 +120,7 @@ async fn identified(
 /// Returns the session's timeout, rounded up to whole seconds, because etcd grants leases in seconds.
 fn lease_time(options: &ConnectOptions) -> Result<Duration> {
     if options.get_auth().next().is_some() {
-        let what = "identities at etcd";
+        let what = "identities on etcd";
         return Err(Error::Unimplemented { what });
     }
     let wanted = options
@@ -128,7 +128,7 @@ fn lease_time(options: &ConnectOptions) -> Result<Duration> {
         .unwrap_or(DEFAULT_SESSION_TIMEOUT);
     if wanted > LONGEST_TIMEOUT {
         return Err(Error::BadArguments(format!(
-            "a session timeout of {wanted:?}: at etcd it is at most {LONGEST_TIMEOUT:?}"
+            "a session timeout of {wanted:?}: on etcd it is at most {LONGEST_TIMEOUT:?}"
         )));
     }
     let LeaseGrant { ttl } = LeaseGrant::rounded_up(wanted);

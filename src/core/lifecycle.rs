@@ -346,7 +346,7 @@ impl Core {
         }
     }
 
-    /// Ends a session of another process as expired, for an operator. If the session has many watches, or if the log
+    /// Expires a session of another process at an operator's request. If the session has many watches, or if the log
     /// has no room (`may_log` is false), one of the next ticks ends it.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn kick(

@@ -31,8 +31,8 @@ pub struct StoreOptions {
 /// | the program closes the store | everything | everything | everything |
 /// | the program is killed | every acknowledged write | every acknowledged write to persistent znodes | all writes except the last ones, which had not yet reached the operating system |
 /// | the machine stops | every acknowledged write | every acknowledged write to persistent znodes | the writes that had reached the disk |
-/// | sessions of other processes, after the program closes the store | yes | yes | yes |
-/// | sessions of other processes, after an unclean stop | yes | ended, with a pause | ended, with a pause if the log has them |
+/// | the program closes the store (sessions of other processes) | all | all | all |
+/// | an unclean stop (sessions of other processes) | all | none, and the next start pauses | none, and the next start pauses if the log contains sessions |
 ///
 /// Zxids, and therefore fencing tokens, never go backward in any of these cases. Sessions of the store's own process
 /// end with the process, and so do their ephemeral znodes. If such a session creates a container and no server is

@@ -154,7 +154,7 @@ impl Outbox {
     }
 
     /// Ends the outbox. Returns true if the caller must wake the connection. A connection whose client does not read
-    /// takes no messages out, so it must be woken even if it was woken for messages before.
+    /// takes no messages out, so it must be woken even if an earlier message has woken it.
     pub(super) fn end(&self, ending: Ending) -> bool {
         self.inner.lock().end(ending, &self.unread)
     }

@@ -332,7 +332,8 @@ impl<'a> Scanner<'a> {
                 let is_whole = self.frame_at(at)?.is_some();
                 each(at, head, is_whole)?;
             }
-            // Advance by one byte, because the length of a torn frame may be wrong and we could skip whole frames.
+            // Advance by one byte, because the length of a torn frame may be wrong, so that we could skip intact
+            // frames.
             at += 1;
         }
     }

@@ -46,7 +46,7 @@ pub struct Salvage {
     pub in_use: bool,
 }
 
-/// The known lost part of a store. The damage may hide further losses.
+/// The part of a store that is known to be lost. The damage may hide further losses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Loss {

@@ -20,7 +20,7 @@ use super::writer::{Exclusive, LogStart};
 use crate::model::error::Error;
 use crate::runtime::platform;
 
-/// Delay after a failure to prepare a segment. Another program may free space in this time.
+/// Delay after a failure to prepare a segment. Another program may free space in the meantime.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// First and longest delay after a failed snapshot. The delay doubles with each failure, because each attempt may write

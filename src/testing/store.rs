@@ -131,8 +131,8 @@ impl TestStore {
         self.settle().await;
     }
 
-    /// Yields to other tasks until no request, reply, event or timer occurs at the store any more. By then all ready
-    /// tasks have run, but only if the executor is single-threaded.
+    /// Yields to other tasks until the store has no more requests, replies, events and timers to handle. By then all
+    /// ready tasks have run, but only if the executor is single-threaded.
     pub async fn settle(&self) {
         let mut quiet = Quiet::new(self);
         while !quiet.turn(self) {

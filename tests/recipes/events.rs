@@ -275,7 +275,7 @@ on_every_backend! {
             false => PreviousHolder::Unknown,
         };
         let previous = previous(&mut events).await;
-        // At etcd the entry may leave before the watch for it is armed.
+        // On etcd the entry may leave before the watch for it is armed.
         let is_missed = world.env.is_etcd() && previous == PreviousHolder::Unknown;
         assert!(previous == died || is_missed, "{previous:?}");
         guard.release().await.unwrap();

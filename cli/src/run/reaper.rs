@@ -2,7 +2,7 @@
 //!
 //! On Linux, the reaper is a *subreaper*, so orphaned processes of the command become its children and cannot escape.
 //! The reaper starts no other process, so the command is over when the kernel reports no children. The reaper ends the
-//! command at the guardian's request or death, and in any case before the last reported end of the lease.
+//! command at the guardian's request or death, and in any case before the end of the lease that was reported last.
 
 use std::ffi::OsString;
 use std::io;

@@ -70,7 +70,7 @@ impl Tree {
     pub(super) fn signal(&self, signal: Signal) {
         let (mut is_group_left, mut apart) = (false, Vec::new());
         for process in descendants::without(&self.others) {
-            // Check each process, because the number of an ended group may belong to another group by now.
+            // Check each process, because the id of a group that has ended may belong to another group by now.
             match rustix::process::getpgid(Some(process)) == Ok(self.group) {
                 true => is_group_left = true,
                 false => apart.push(process),

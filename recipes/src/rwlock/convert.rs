@@ -149,7 +149,8 @@ impl Conversion {
 impl Drop for Conversion {
     fn drop(&mut self) {
         if let Some(GuardParts { session, held, .. }) = &self.parts {
-            // Remove the znode of the last successful step. If a later step failed, its claim removes the other znode.
+            // Remove the znode that the last successful step has left us. The claim of a failed step removes that
+            // step's own znode.
             remove_all(session, [held.node.path()]);
         }
     }

@@ -300,7 +300,7 @@ impl Znodes {
     }
 
     /// Returns true if one read shows enough free permits and an empty queue. Children that are not contenders count
-    /// too, so the result can be false without a waiter.
+    /// too, so the result can be false although nobody waits.
     pub(super) async fn looks_free(&self, session: &Session, count: u32) -> Result<bool> {
         let (supply, queue) = self.read_with(session, Some(self.locks.path())).await?;
         self.check_total(count, supply.total)?;

@@ -137,7 +137,7 @@ impl LockWatcher {
         let path = &self.path;
         let mut removed = std::mem::take(&mut self.unanswered);
         removed.retain(|entry| !holders.iter().any(|holder| is_same(holder, entry)));
-        // Take the time after the reply, so that no holder's time starts too early.
+        // Read the clock after the reply, so that no hold is measured from too early a moment.
         let now = self.client.clock().now();
         let mut hold_times = self.hold_times.lock();
         hold_times.update(holders, now);

@@ -223,7 +223,7 @@ impl PrefixWatcher {
     ) -> Result<(), Error> {
         let mut removed = self.unanswered.remove(lock).unwrap_or_default();
         removed.retain(|entry| !holders.iter().any(|holder| is_same(holder, entry)));
-        // Take the time after the reply, so that no holder's time starts too early.
+        // Read the clock after the reply, so that no hold is measured from too early a moment.
         let now = self.client.clock().now();
         let (newly_overdue, removable) = {
             let mut times = self.times.lock();

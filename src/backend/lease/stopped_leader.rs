@@ -168,8 +168,8 @@ impl Cluster {
         (term, !applied.iter().any(|entry| entry.revokes))
     }
 
-    /// Renews the lease at the member, or at the leader that it knows. Returns the term in the answer's header, which is
-    /// filled in before the renewal. `None` if there is no answer now.
+    /// Renews the lease at the member, or at the leader that this member knows. Returns the term in the answer's
+    /// header. The member fills in the header before the renewal. `None` if there is no answer now.
     fn keep_alive(&mut self, member: usize) -> Option<u64> {
         let (term, _) = self.state(member);
         let at = match self.members[member].leads {

@@ -17,7 +17,7 @@ pub(crate) fn awake_nanos() -> u64 {
 /// Returns milliseconds since the Unix epoch, at most one kernel tick (1 to 10 ms) old.
 #[inline]
 pub(crate) fn unix_ms() -> i64 {
-    // Every enqueue reads the date. The coarse clock takes a quarter of the time of the exact clock.
+    // Every enqueue reads this clock, and reading the coarse clock takes a quarter as long as reading the exact one.
     let now = clock_gettime(ClockId::RealtimeCoarse);
     now.tv_sec * 1_000 + now.tv_nsec / 1_000_000
 }

@@ -191,8 +191,8 @@ impl State {
     }
 }
 
-/// Returns the length of the common start of two logs. Only one leader appends entries in an epoch, so entries with the
-/// same epoch and position are equal.
+/// Returns the length of the common prefix of two logs. Only one leader appends entries in an epoch, so entries with
+/// the same epoch and position are equal.
 fn shared_prefix(one: &[super::leader::Entry], other: &[super::leader::Entry]) -> usize {
     let mut length = one.len().min(other.len());
     while length > 0 && one[length - 1].epoch != other[length - 1].epoch {
