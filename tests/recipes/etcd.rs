@@ -6,10 +6,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use lockkeeper::{
-    ConnectOptions, Error, Guard, LockError, LockEvent, LockOptions, Mutex, PreviousHolder,
-    Semaphore, Session, connect_with, lock_all, lock_events, queue,
+    ConnectOptions, Error, Guard, LockError, LockEvent, LockOptions, LostReason, Mutex,
+    PreviousHolder, Semaphore, Session, connect, connect_with, lock_all, lock_events, queue,
 };
-use testkit::{ChildProcess, Env, Etcd, Lines, TempFolder, report, scaled, unique, within_reason};
+use testkit::{
+    ChildProcess, Env, Etcd, Lines, Proxy, TempFolder, free_address, report, scaled, unique,
+    within_reason,
+};
 
 use crate::common::*;
 
@@ -294,4 +297,38 @@ async fn a_stopped_leader_never_makes_two_holders() {
          revoked a lease"
     ));
     assert_eq!(both, 0);
+}
+
+/// The first of the new stores has a lower revision than the old one. The second has a higher one, and another id.
+#[tokio::test]
+async fn another_store_behind_the_url_is_refused() {
+    let start = || tokio::task::spawn_blocking(|| [Etcd::start(), Etcd::start(), Etcd::start()]);
+    let [old, lower, higher] = start().await.unwrap();
+    within_reason(async {
+        let url = |etcd: &Etcd| format!("etcd://{}/app", etcd.address());
+        let used = connect(&url(&higher)).await.unwrap();
+        for _ in 0..20 {
+            let mutex = Mutex::new(&used, LOCK).unwrap();
+            mutex.lock().await.unwrap().release().await.unwrap();
+        }
+        for new in [&lower, &higher] {
+            let proxy = |to: &Etcd| Proxy::of_bytes(free_address(), to.address()).unwrap();
+            let (before, after) = (proxy(&old), proxy(new));
+            after.cut();
+            let url = format!("etcd://{},{}/app", before.hosts(), after.hosts());
+            let client = connect(&url).await.unwrap();
+            let mutex = Mutex::new(&client, LOCK).unwrap();
+            let guard = mutex.lock().await.unwrap();
+            before.cut();
+            after.mend();
+            assert_eq!(guard.lost().await, LostReason::SessionExpired);
+            let refusal = mutex.lock().await.unwrap_err();
+            assert!(
+                matches!(refusal, LockError::Store(Error::StoreChanged { .. })),
+                "{refusal}"
+            );
+            client.close().await.ok();
+        }
+    })
+    .await;
 }
