@@ -139,7 +139,7 @@ async fn a_batch_above_the_limit_of_a_transaction_is_refused() {
         let keys = |count| (0..count).map(|number| format!("/batch/{number}"));
         let all = lock_all(&client, keys(126)).await.unwrap();
         all.release().await.unwrap();
-        let refusal = lock_all(&client, keys(128)).await.unwrap_err();
+        let refusal = lock_all(&client, keys(127)).await.unwrap_err();
         assert!(
             matches!(
                 &refusal,
