@@ -16,10 +16,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use self::channel::{Members, Tls};
 use self::keys::Keys;
 use self::messages::LeaseGrant;
-use self::session::{EtcdSession, Opening, on_thread};
+use self::session::{EtcdSession, Opening, Pacing, on_thread};
 use crate::backend::{
     Backend, ConnectOptions, Connector, DEFAULT_SESSION_TIMEOUT, read_or_create_store_id,
 };
@@ -32,10 +34,6 @@ use crate::tls::ClientTls;
 /// Longest session timeout. A new leader restarts each lease with its full time, so no lease ends early. If etcd writes
 /// lease checkpoints (every five minutes), a longer lease can restart with less than its full time.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(300);
-
-/// Pause after the first attempt to open a session. It doubles after each attempt.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 pub(crate) struct Etcd {
@@ -72,15 +70,31 @@ impl Etcd {
         let tls = options.tls.as_ref().or(required.as_ref());
         let tls = tls.map(|tls| Tls::new(tls, &self.hosts)).transpose()?;
         let limit = options.get_connect_timeout();
-        let end = tokio::time::Instant::now() + limit;
-        let (mut reason, mut pause) = (String::new(), SHORTEST_PAUSE);
+        let end = Instant::now() + limit;
+        let (mut reason, mut pacing) = (String::new(), Pacing::default());
         loop {
+            let now = Instant::now();
+            let start = now + pacing.pause(now);
+            if start >= end {
+                return Err(Error::ConnectFailed {
+                    url: self.url,
+                    hosts: self.hosts.join(", "),
+                    timeout: limit,
+                    reason,
+                    is_absent: false,
+                });
+            }
+            tokio::time::sleep_until(start).await;
             let members = Members::new(self.hosts.clone(), tls.clone());
-            let hosts = members.hosts();
             let (keys, clock) = (Keys::new(&self.chroot), self.clock.clone());
-            let opening = EtcdSession::open(members, keys, ttl, clock, self.revision.clone());
+            let opening = async {
+                let session =
+                    EtcdSession::open(members, keys, ttl, clock, self.revision.clone()).await?;
+                let identified = identified(session, &options).await;
+                identified.map_err(Opening::Final)
+            };
             match tokio::time::timeout_at(end, opening).await {
-                Ok(Ok(session)) => return identified(session, &options).await,
+                Ok(Ok(session)) => return Ok(session),
                 Ok(Err(Opening::Final(error))) => return Err(error),
                 Ok(Err(Opening::Replaced { before, now })) => {
                     return Err(Error::StoreChanged {
@@ -92,17 +106,6 @@ impl Etcd {
                 Ok(Err(Opening::Failed(why))) => reason = why,
                 Err(_) => {}
             }
-            if tokio::time::Instant::now() + pause >= end {
-                return Err(Error::ConnectFailed {
-                    url: self.url,
-                    hosts,
-                    timeout: limit,
-                    reason,
-                    is_absent: false,
-                });
-            }
-            tokio::time::sleep(pause).await;
-            pause = LONGEST_PAUSE.min(2 * pause);
         }
     }
 }

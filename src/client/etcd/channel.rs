@@ -115,10 +115,6 @@ impl Members {
         }
     }
 
-    pub(super) fn hosts(&self) -> String {
-        self.hosts.join(", ")
-    }
-
     /// Connects to the next member of the list, so that repeated calls try all members in turn.
     pub(super) async fn connect(&self, limit: Duration) -> Result<Connection, String> {
         let member = {

@@ -25,6 +25,16 @@ use crate::model::watch::{PersistentWatcher, Watcher};
 /// etcd's default limit of operations in a transaction (`--max-txn-ops`).
 const MAX_OPERATIONS: usize = 128;
 
+fn check_count(operations: usize) -> Result<()> {
+    match operations > MAX_OPERATIONS {
+        true => Err(Error::LimitReached {
+            what: "operations of a transaction of etcd",
+            limit: MAX_OPERATIONS,
+        }),
+        false => Ok(()),
+    }
+}
+
 fn malformed(what: &str) -> Error {
     Error::Protocol(format!("etcd's answer to {what} lacks a part"))
 }
@@ -44,12 +54,7 @@ impl Shared {
         txn.success.push(own_key.clone());
         txn.failure.push(own_key);
         let operations = txn.success.len().max(txn.failure.len());
-        if operations.max(txn.compare.len()) > MAX_OPERATIONS {
-            return Err(Error::LimitReached {
-                what: "operations of a transaction of etcd",
-                limit: MAX_OPERATIONS,
-            });
-        }
+        check_count(operations.max(txn.compare.len()))?;
         let answer = self.call_kv(connection, "/etcdserverpb.KV/Txn", txn);
         let mut answer: TxnResponse = answer.await.map_err(|failure| self.error(failure, about))?;
         match answer.responses.pop().and_then(|own| own.response) {

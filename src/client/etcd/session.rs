@@ -84,13 +84,13 @@ struct Progress {
 /// Pauses before attempts to connect. Attempts within a second of each other are slowed down, whether they succeed or
 /// not: a member may accept connections and keep-alives, and refuse all other requests.
 #[derive(Default)]
-struct Pacing {
+pub(super) struct Pacing {
     last: Option<Instant>,
     pause: Duration,
 }
 
 impl Pacing {
-    fn pause(&mut self, now: Instant) -> Duration {
+    pub(super) fn pause(&mut self, now: Instant) -> Duration {
         let since = self.last.map(|last| now.saturating_duration_since(last));
         self.pause = match since {
             Some(since) if since < LONGEST_PAUSE => {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{malformed, state};
+use super::{check_count, malformed, state};
 use crate::client::etcd::channel::Connection;
 use crate::client::etcd::keys::stat;
 use crate::client::etcd::messages::{
@@ -103,6 +103,9 @@ impl Shared {
                 false => error,
             })?);
         }
+        // Leave room for the departure and for the session's key in any case. Otherwise one transaction could create more
+        // entries than one transaction can delete.
+        check_count(txn.success.len() + 2)?;
         let leaves =
             |op: &Op| matches!(op, Op::Delete { path, .. } if self.made.lock().contains_key(path));
         if ops.iter().any(leaves) {
