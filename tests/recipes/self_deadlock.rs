@@ -29,7 +29,7 @@ on_every_backend! {
     async fn a_nested_lock_says_that_it_waits_for_itself(env: Env) {
         let log = Log::of_thread(Level::WARN);
         let world = World::new(env).await;
-        let client = world.client_for(Duration::from_secs(2)).await;
+        let client = world.client().await;
         let mutex = Mutex::new(&client, LOCK).unwrap();
         let outer = mutex.lock_with(label("outer")).await.unwrap();
         let inner = tokio::spawn({
@@ -48,7 +48,7 @@ on_every_backend! {
     async fn a_second_reader_behind_a_writer_says_that_it_waits_for_itself(env: Env) {
         let log = Log::of_thread(Level::WARN);
         let world = World::new(env).await;
-        let client = world.client_for(Duration::from_secs(2)).await;
+        let client = world.client().await;
         let lock = RwLock::new(&client, LOCK).unwrap();
         let outer = lock.read_with(label("outer")).await.unwrap();
         let writer = {
