@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use prost::{Message, Oneof};
 
+pub(super) const TXN: &str = "/etcdserverpb.KV/Txn";
 pub(super) const LEASE_GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
 pub(super) const LEASE_REVOKE: &str = "/etcdserverpb.Lease/LeaseRevoke";
 
@@ -42,14 +43,31 @@ pub(super) struct Range {
     /// First key after the range, or empty for a single key.
     #[prost(bytes = "vec", tag = "2")]
     pub(super) end: Vec<u8>,
+    /// Largest number of keys to return. 0 for all.
+    #[prost(int64, tag = "3")]
+    pub(super) limit: i64,
     /// Reads the keys as they were at this revision, or now if it is 0.
     #[prost(int64, tag = "4")]
     pub(super) revision: i64,
+    #[prost(int32, tag = "5")]
+    pub(super) order: i32,
+    #[prost(int32, tag = "6")]
+    pub(super) order_by: i32,
+    /// Reads what the member has applied, without a round trip to the leader.
+    #[prost(bool, tag = "7")]
+    pub(super) serializable: bool,
     #[prost(bool, tag = "8")]
     pub(super) keys_only: bool,
     #[prost(bool, tag = "9")]
     pub(super) count_only: bool,
+    /// Skips the keys with a greater create revision. 0 for no limit.
+    #[prost(int64, tag = "13")]
+    pub(super) max_created: i64,
 }
+
+/// Values of `order` and `order_by` that return the newest keys first.
+pub(super) const DESCENDING: i32 = 2;
+pub(super) const BY_CREATE_REVISION: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct RangeResponse {
@@ -57,6 +75,10 @@ pub(super) struct RangeResponse {
     pub(super) header: Option<Header>,
     #[prost(message, repeated, tag = "2")]
     pub(super) kvs: Vec<KeyValue>,
+    /// True if the limit of the range has cut off keys.
+    #[prost(bool, tag = "3")]
+    pub(super) more: bool,
+    /// Number of keys in the range, whatever the limit.
     #[prost(int64, tag = "4")]
     pub(super) count: i64,
 }

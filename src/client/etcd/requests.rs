@@ -12,7 +12,7 @@ use super::channel::{Connection, Failure};
 use super::keys::{stat, takes_number};
 use super::messages::{
     KeyValue, LEASE_GRANT, LeaseGrant, LeaseGrantResponse, Operation, OperationResponse, Range,
-    RangeResponse, RequestOp, Txn, TxnResponse, operation, put, range, ranges, revision,
+    RangeResponse, RequestOp, TXN, Txn, TxnResponse, operation, put, range, ranges, revision,
 };
 use super::session::Shared;
 use super::watches::{Armed, Target};
@@ -55,7 +55,7 @@ impl Shared {
         txn.failure.push(own_key);
         let operations = txn.success.len().max(txn.failure.len());
         check_count(operations.max(txn.compare.len()))?;
-        let answer = self.call_kv(connection, "/etcdserverpb.KV/Txn", txn);
+        let answer = self.call_kv(connection, TXN, txn);
         let mut answer: TxnResponse = answer.await.map_err(|failure| self.error(failure, about))?;
         match answer.responses.pop().and_then(|own| own.response) {
             Some(OperationResponse::Range(own)) if own.count == 1 => {}
@@ -89,6 +89,33 @@ impl Shared {
             answers.extend(ranges(answer));
         }
         Ok((answers, at))
+    }
+
+    /// Reads ranges as the member has applied them, without a round trip to the leader.
+    ///
+    /// # Errors
+    /// Fails if the member has not yet applied the revision `since`.
+    async fn read_local(
+        &self,
+        connection: &Connection,
+        reads: Vec<Range>,
+        since: i64,
+    ) -> Result<Vec<RangeResponse>> {
+        let local = |read| Range {
+            serializable: true,
+            ..read
+        };
+        let reads = reads.into_iter().map(local).map(Operation::Range);
+        let read = Txn {
+            success: reads.map(operation).collect(),
+            ..Txn::default()
+        };
+        let answer = connection.call(TXN, read, self.patience()).await;
+        let answer: TxnResponse = answer.map_err(|failure| self.error(failure, "a local read"))?;
+        match revision(answer.header.clone()) < since {
+            true => Err(Error::ConnectionLoss),
+            false => Ok(ranges(answer)),
+        }
     }
 
     fn error(&self, failure: Failure, about: &str) -> Error {

@@ -328,15 +328,17 @@ async fn departed(
                     return Ok((event.kind == DELETE).then_some(kv.mod_revision));
                 }
             }
-            // Read the key, because it may have been deleted before the watch was armed.
+            // Read the key, because it may have been deleted before the watch was armed. What the watch's member has
+            // applied is enough, and after a reconnection there is another signal.
             Some(Signal::Armed) => {
                 let range = Range {
                     key: key.clone(),
                     keys_only: true,
+                    serializable: true,
                     ..Range::default()
                 };
                 let connection = shared.connected().await?;
-                let read = shared.call_kv(&connection, "/etcdserverpb.KV/Range", range);
+                let read = connection.call("/etcdserverpb.KV/Range", range, shared.patience());
                 let Ok(RangeResponse { kvs, .. }) = read.await else {
                     // The watch is armed again on the next connection.
                     shared.lost(&connection);

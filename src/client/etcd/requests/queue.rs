@@ -6,15 +6,15 @@ use std::sync::Arc;
 use super::malformed;
 use crate::client::etcd::channel::Connection;
 use crate::client::etcd::messages::{
-    KeyValue, Operation, Range, RangeResponse, Txn, created_at, operation, put, range, ranges,
-    revision,
+    BY_CREATE_REVISION, DESCENDING, KeyValue, Operation, Range, RangeResponse, Txn, created_at,
+    operation, put, range, ranges, revision,
 };
 use crate::client::etcd::session::Shared;
 use crate::model::error::{Error, Result};
 use crate::model::path::ZnodePath;
 use crate::model::protocol::{
-    Blockers, Enqueue, GetPredecessor, Predecessor, Reply, SEMAPHORE_CHILDREN, SHARED_MARKER,
-    sequence_of,
+    Blockers, Enqueue, EntryRole, GetPredecessor, Predecessor, Reply, SEMAPHORE_CHILDREN,
+    SHARED_MARKER, sequence_of,
 };
 use crate::model::types::Zxid;
 use crate::model::watch::{DeleteReason, PredecessorGone};
@@ -25,8 +25,17 @@ impl Shared {
         connection: &Connection,
         parent: &ZnodePath,
     ) -> Result<Children> {
-        let read = vec![self.keys_below(parent)];
-        let (answers, at) = self.read(connection, read, parent.as_str()).await?;
+        let all = self.keys_below(parent);
+        self.read_children(connection, parent, all).await
+    }
+
+    async fn read_children(
+        &self,
+        connection: &Connection,
+        parent: &ZnodePath,
+        read: Range,
+    ) -> Result<Children> {
+        let (answers, at) = self.read(connection, vec![read], parent.as_str()).await?;
         let queue = answers.into_iter().next().unwrap_or_default();
         Ok(self.children_of(parent, &queue, at))
     }
@@ -41,6 +50,10 @@ impl Shared {
             at,
             ..Children::default()
         };
+        if answer.more {
+            let created = answer.kvs.iter().map(|kv| kv.create_revision);
+            children.since = created.min().unwrap_or(i64::MAX);
+        }
         for kv in &answer.kvs {
             if let Some((name, is_whole)) = self.keys.child(parent, kv) {
                 if is_whole && kv.lease != 0 && sequence_of(&name).is_some() {
@@ -60,7 +73,8 @@ impl Shared {
     ) -> Result<Reply> {
         let path = enqueue.parent.join(&enqueue.name)?;
         let key = self.keys.exact(&path);
-        let queue = operation(Operation::Range(self.keys_below(&enqueue.parent)));
+        let queue = self.contenders(&enqueue.parent, enqueue.count, 0);
+        let queue = operation(Operation::Range(queue));
         let own = operation(Operation::Range(range(key.clone())));
         let txn = Txn {
             compare: vec![created_at(&key, 0)],
@@ -85,18 +99,33 @@ impl Shared {
         let queue = ranges.next().ok_or_else(|| malformed("enqueue"))?;
         let path = self.record(&own)?;
         let children = self.children_of(&enqueue.parent, &queue, at);
-        let ahead = self.predecessor(
-            &enqueue.parent,
-            path.name(),
-            children,
-            enqueue.blockers,
-            enqueue.count,
-        );
+        let look = GetPredecessor {
+            entry: path.clone(),
+            blockers: enqueue.blockers,
+            conditions: enqueue.conditions,
+            count: enqueue.count,
+        };
         Ok(Reply::Enqueued {
             czxid: Zxid(own.create_revision),
-            ahead: ahead.await?,
+            ahead: self.predecessor(connection, look, children).await?,
             path,
         })
+    }
+
+    /// Returns the read with which an entry finds the one ahead: the whole queue if the entries are counted, or else
+    /// the nearest ones. `newest` is the highest create revision to read, or 0 for no limit.
+    fn contenders(&self, parent: &ZnodePath, count: bool, newest: i64) -> Range {
+        let all = self.keys_below(parent);
+        match count {
+            true => all,
+            false => Range {
+                limit: NEAREST,
+                order: DESCENDING,
+                order_by: BY_CREATE_REVISION,
+                max_created: newest,
+                ..all
+            },
+        }
     }
 
     pub(super) async fn get_predecessor(
@@ -105,26 +134,29 @@ impl Shared {
         look: GetPredecessor,
     ) -> Result<Reply> {
         let parent = look.entry.parent().unwrap_or_else(ZnodePath::root);
-        let children = self.children(connection, &parent).await?;
-        let (entry, blockers) = (look.entry.name(), look.blockers);
-        let ahead = self.predecessor(&parent, entry, children, blockers, look.count);
+        let newest = place_of(look.entry.name());
+        let read = self.contenders(&parent, look.count || newest.is_none(), newest.unwrap_or(0));
+        let children = self.read_children(connection, &parent, read).await?;
+        let ahead = self.predecessor(connection, look, children);
         Ok(Reply::Predecessor(ahead.await?))
     }
 
-    pub(super) async fn predecessor(
+    /// Finds the entry ahead of another entry among the children. Reads all children if these do not suffice.
+    async fn predecessor(
         self: &Arc<Self>,
-        parent: &ZnodePath,
-        entry: &str,
-        children: Children,
-        blockers: Blockers,
-        count: bool,
+        connection: &Connection,
+        look: GetPredecessor,
+        mut children: Children,
     ) -> Result<Predecessor> {
+        let parent = look.entry.parent().unwrap_or_else(ZnodePath::root);
+        let (entry, blockers) = (look.entry.name(), look.blockers);
+        if !children.suffice(entry, self.lease, blockers) {
+            children = self.children(connection, &parent).await?;
+        }
         if children.queue().is_none() {
             return Ok(Predecessor::Listed(children.names.into_iter().collect()));
         }
-        let mut entries = children.entries.iter();
-        let Some(position) = entries.position(|(name, kv)| name == entry && kv.lease == self.lease)
-        else {
+        let Some(position) = children.position(entry, self.lease) else {
             return Ok(Predecessor::Gone);
         };
         let Some((name, kv)) = children.blocker(position, blockers) else {
@@ -133,17 +165,27 @@ impl Shared {
         let by = parent.join(name)?;
         let waiter = Waiter {
             shared: self.clone(),
-            parent: parent.clone(),
-            entry: entry.to_owned(),
+            entry: look.entry,
             blockers,
         };
         let watcher = self.watches.departure(waiter, by.clone(), kv);
         Ok(Predecessor::Blocked {
             by,
             watcher,
-            count: count.then_some(position),
+            count: look.count.then_some(position),
         })
     }
+}
+
+/// Number of entries that a contender reads at first, because it usually waits for one of the nearest.
+const NEAREST: i64 = 8;
+
+/// Returns the create revision of an entry if all entries ahead have lower ones. `None` for an entry of a read-write
+/// lock, because a downgrade creates a new entry for an old place.
+fn place_of(entry: &str) -> Option<i64> {
+    let keeps_order = [EntryRole::Lock, EntryRole::Latch];
+    let keeps_order = keeps_order.iter().any(|role| entry.contains(role.suffix()));
+    sequence_of(entry).filter(|_| keeps_order)
 }
 
 /// Values that a session's key has after the session has deleted an entry.
@@ -153,8 +195,7 @@ pub(super) const WITHDRAWN: &[u8] = b"withdrawn";
 /// An entry that waits for another entry to leave.
 pub(in crate::client::etcd) struct Waiter {
     pub(in crate::client::etcd) shared: Arc<Shared>,
-    parent: ZnodePath,
-    entry: String,
+    entry: ZnodePath,
     blockers: Blockers,
 }
 
@@ -174,17 +215,23 @@ impl Waiter {
             revision: at,
             ..range(shared.keys.session(lease))
         };
-        let reads = vec![shared.keys_below(&self.parent), session];
-        let (ranges, now) = shared
-            .read(&connection, reads, self.parent.as_str())
-            .await?;
-        let mut ranges = ranges.into_iter();
+        let parent = self.entry.parent().unwrap_or_else(ZnodePath::root);
+        let place = place_of(self.entry.name());
+        let queue = match place {
+            Some(place) => Range {
+                limit: 1,
+                max_created: place,
+                ..shared.keys_below(&parent)
+            },
+            None => shared.keys_below(&parent),
+        };
+        let reads = vec![queue, session];
+        let mut ranges = shared.read_local(&connection, reads, at).await?.into_iter();
         let queue = ranges.next().unwrap_or_default();
-        let children = shared.children_of(&self.parent, &queue, now);
-        let is_own =
-            |(name, kv): &(String, KeyValue)| *name == self.entry && kv.lease == shared.lease;
-        let position = children.entries.iter().position(is_own);
-        let clear = position.is_some_and(|at| children.blocker(at, self.blockers).is_none());
+        let children = shared.children_of(&parent, &queue, at);
+        let position = children.position(self.entry.name(), shared.lease);
+        let is_next = |position| children.blocker(position, self.blockers).is_none();
+        let clear = children.since == 0 && position.is_some_and(is_next);
         let reason = match ranges.next().unwrap_or_default().kvs.pop() {
             None => DeleteReason::Died,
             Some(kv) if kv.mod_revision != at => DeleteReason::Removed,
@@ -202,9 +249,26 @@ pub(super) struct Children {
     /// Entries of a queue, in order.
     entries: Vec<(String, KeyValue)>,
     pub(super) at: i64,
+    /// Only children with at least this create revision were read. 0 if none was left out.
+    since: i64,
 }
 
 impl Children {
+    fn position(&self, entry: &str, lease: i64) -> Option<usize> {
+        let mut entries = self.entries.iter();
+        entries.position(|(name, kv)| name == entry && kv.lease == lease)
+    }
+
+    /// Returns true if the children that were left out cannot change what is ahead of an entry. No entry has a place
+    /// after its create revision, so those left out have places before `since`.
+    fn suffice(&self, entry: &str, lease: i64, blockers: Blockers) -> bool {
+        let blocker = self.position(entry, lease);
+        let blocker = blocker.and_then(|position| self.blocker(position, blockers));
+        let place = blocker.and_then(|(name, _)| sequence_of(name));
+        let are_entries = self.names.len() == self.entries.len();
+        self.since == 0 || are_entries && place.is_some_and(|place| place >= self.since)
+    }
+
     /// Returns the nearest entry that blocks the entry at a position of the queue.
     fn blocker(&self, position: usize, blockers: Blockers) -> Option<&(String, KeyValue)> {
         let blocks = |name: &str| match blockers {
