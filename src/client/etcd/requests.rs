@@ -311,6 +311,18 @@ impl Shared {
         Ok((key, lease))
     }
 
+    /// Returns the state of a key that this session has created at a revision.
+    fn own(&self, key: Vec<u8>, value: Bytes, at: i64) -> KeyValue {
+        KeyValue {
+            key: key.into(),
+            value,
+            lease: self.lease,
+            create_revision: at,
+            mod_revision: at,
+            version: 1,
+        }
+    }
+
     /// Records a znode of this session, and returns its path.
     fn record(&self, kv: &KeyValue) -> Result<ZnodePath> {
         let path = self.keys.path(kv).ok_or_else(|| malformed("create"))?;

@@ -222,17 +222,10 @@ impl Shared {
     ) -> Result<OpReply> {
         Ok(match op {
             Op::Create(create) => {
-                let kv = KeyValue {
-                    key: self.keys.exact(&create.path).into(),
-                    value: create.data.clone(),
-                    lease: match create.mode.is_ephemeral() {
-                        true => self.lease,
-                        false => 0,
-                    },
-                    create_revision: at,
-                    mod_revision: at,
-                    version: 1,
-                };
+                let mut kv = self.own(self.keys.exact(&create.path), create.data.clone(), at);
+                if !create.mode.is_ephemeral() {
+                    kv.lease = 0;
+                }
                 OpReply::Created {
                     path: self.record(&kv)?,
                     stat: Some(stat(&kv)),

@@ -76,20 +76,20 @@ impl Shared {
         let queue = self.contenders(&enqueue.parent, enqueue.count, 0);
         let queue = operation(Operation::Range(queue));
         let own = operation(Operation::Range(range(key.clone())));
+        let put = put(key.clone(), enqueue.data.clone(), self.lease);
         let txn = Txn {
             compare: vec![created_at(&key, 0)],
-            success: vec![
-                put(key, enqueue.data.clone(), self.lease),
-                own.clone(),
-                queue.clone(),
-            ],
+            success: vec![put, queue.clone()],
             // The entry already exists if an earlier attempt has created it and only the answer was lost.
             failure: vec![own, queue],
         };
         let answer = self.txn(connection, txn, path.as_str()).await?;
-        let at = revision(answer.header.clone());
+        let (created, at) = (answer.succeeded, revision(answer.header.clone()));
         let mut ranges = ranges(answer).into_iter();
-        let own = ranges.next().and_then(|mut range| range.kvs.pop());
+        let own = match created {
+            true => Some(self.own(key, enqueue.data, at)),
+            false => ranges.next().and_then(|mut range| range.kvs.pop()),
+        };
         let own = own.ok_or_else(|| malformed("enqueue"))?;
         if own.lease != self.lease {
             return Err(Error::NodeExists {
