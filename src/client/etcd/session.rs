@@ -546,7 +546,10 @@ async fn keep_alive(shared: Arc<Shared>) {
 /// Notices the end of the lease immediately, because etcd then deletes the session's own key.
 async fn notice_end(shared: Arc<Shared>) {
     // Each release puts this key, so watch only its deletion.
-    let own_key = watches::Target::Deletion(shared.own_key.clone());
+    let own_key = watches::Target::Deletion {
+        key: shared.own_key.clone(),
+        copies: 1,
+    };
     let Some(mut armed) = shared.watches.arm(own_key).await else {
         return;
     };

@@ -60,7 +60,7 @@ pub(super) enum Target {
     /// The range of the keys below a znode.
     Below(Vec<u8>, Vec<u8>),
     /// A key whose deletion matters, but not its puts.
-    Deletion(Vec<u8>),
+    Deletion { key: Vec<u8>, copies: usize },
 }
 
 impl Target {
@@ -88,11 +88,14 @@ impl Target {
                 keys.map(|key| create(key, Vec::new())).collect()
             }
             Self::Below(key, end) => vec![create(key, end)],
-            Self::Deletion(key) => vec![WatchCreate {
-                key,
-                filters: vec![NO_PUT],
-                ..WatchCreate::default()
-            }],
+            Self::Deletion { key, copies } => {
+                let create = WatchCreate {
+                    key,
+                    filters: vec![NO_PUT],
+                    ..WatchCreate::default()
+                };
+                vec![create; copies]
+            }
         }
     }
 }
@@ -137,11 +140,23 @@ impl Watches {
         armed.until_armed().await.then_some(armed)
     }
 
-    /// Watches for the deletion of the entry ahead of a waiter.
-    pub(super) fn departure(&self, waiter: Waiter, by: ZnodePath, kv: &KeyValue) -> Watcher {
-        let armed = self.register(Target::Deletion(kv.key.to_vec()));
+    /// Watches for the deletion of the entry ahead of a waiter. `is_soon` tells that it is expected within 100 ms.
+    ///
+    /// If a write is committed while etcd creates a watch, its events are late by up to 100 ms. Of two watches, one is
+    /// usually in time.
+    pub(super) fn departure(
+        &self,
+        waiter: Waiter,
+        by: ZnodePath,
+        kv: &KeyValue,
+        is_soon: bool,
+    ) -> Watcher {
         let (created, lease) = (kv.create_revision, kv.lease);
         let key = kv.key.to_vec();
+        let armed = self.register(Target::Deletion {
+            key: key.clone(),
+            copies: if is_soon { 2 } else { 1 },
+        });
         watcher(async move {
             let at = departed(&waiter.shared, armed, key, created).await?;
             // If the answer is lost, the caller looks for its predecessor again.
@@ -320,9 +335,11 @@ async fn departed(
     key: Vec<u8>,
     created: i64,
 ) -> Result<Option<i64>> {
+    let mut copies = 0;
     loop {
         match armed.signals.recv().await {
             None => return Err(shared.end()),
+            Some(Signal::Armed) if copies > 0 => copies -= 1,
             Some(Signal::Event(event)) => {
                 if let Some(kv) = event.kv.filter(|kv| kv.create_revision != created) {
                     return Ok((event.kind == DELETE).then_some(kv.mod_revision));
@@ -331,6 +348,7 @@ async fn departed(
             // Read the key, because it may have been deleted before the watch was armed. What the watch's member has
             // applied is enough, and after a reconnection there is another signal.
             Some(Signal::Armed) => {
+                copies = armed.ids.len() - 1;
                 let range = Range {
                     key: key.clone(),
                     keys_only: true,

@@ -168,7 +168,8 @@ impl Shared {
             entry: look.entry,
             blockers,
         };
-        let watcher = self.watches.departure(waiter, by.clone(), kv);
+        let is_soon = children.since == 0 && children.entries.len() as i64 <= NEAREST;
+        let watcher = self.watches.departure(waiter, by.clone(), kv, is_soon);
         Ok(Predecessor::Blocked {
             by,
             watcher,
