@@ -1,7 +1,7 @@
 //! `lockkeeper elect`: runs a command while this candidate leads, or prints each change of leader.
 //!
-//! The command runs under the same processes as a command of `lockkeeper run` (front, guardian, reaper and launcher).
-//! After a loss of the leadership, the guardian campaigns again.
+//! The command runs under the same processes as with `lockkeeper run` (front, guardian, reaper and launcher). After
+//! losing the leadership, the guardian campaigns again.
 
 use std::ffi::OsString;
 use std::io::{self, Write};

@@ -41,8 +41,8 @@ fn running() -> io::Result<PathBuf> {
     }
 }
 
-/// Returns the path of this program's file, for processes that `ps` should list under this path. If an upgrade has
-/// replaced or removed the file, returns the path of [`running`].
+/// Returns the path under which `ps` should list a new process. This is the path of this program's file, or of
+/// [`running`] if an upgrade has replaced or removed the file.
 pub(crate) fn listed() -> io::Result<PathBuf> {
     let (path, running) = (std::env::current_exe()?, running()?);
     let id = |path: &Path| {

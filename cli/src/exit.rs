@@ -58,8 +58,7 @@ impl From<Error> for Failure {
             return Self::from(*source);
         }
         let text = match &error {
-            // Write our own text, because the library's text names options of the library instead of options of this
-            // command.
+            // Write our own text, because the library's text names the library's options instead of this command's.
             Error::NoChroot { path, hosts } => {
                 format!("the chroot {path} does not exist on {hosts}: --create-chroot creates it")
             }
@@ -115,7 +114,7 @@ pub(crate) fn failed(error: &dyn std::error::Error) -> ExitCode {
 }
 
 pub(crate) fn in_a_store(command: impl Future<Output = Result<(), Failure>>) -> ExitCode {
-    // A single thread starts fastest, and these commands have little to do in parallel.
+    // A single-threaded runtime starts fastest, and these commands have little to do in parallel.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();

@@ -19,8 +19,8 @@
 //!   the session's timeout has passed. Otherwise the next client could hold the lock while the command still runs.
 //! - If the reaper dies or hangs, the guardian kills the command. If the guardian fails as well, the front kills the
 //!   command.
-//! - A front that does not answer a grant is stopped, and its lock would block all waiters. The guardian then releases
-//!   the lock, and joins the queue again when the front continues.
+//! - If the front does not answer a grant, it has been stopped, and its lock would block all waiters. The guardian then
+//!   releases the lock, and joins the queue again when the front continues.
 
 mod acquire;
 mod channel;

@@ -96,8 +96,8 @@ impl Goal {
         !matches!(self, Self::Lock(Lock::Shared(_) | Lock::Permits { .. }))
     }
 
-    /// Fails if an outer `run` holds one of these locks, because we would wait for the outer `run` while it waits for
-    /// us. If the token of the outer `run` is no longer in the queue, that lock was released.
+    /// Fails if an outer `run` holds one of these locks, because we and the outer `run` would wait for each other. If
+    /// the outer token is no longer in the queue, that lock was released.
     async fn check_nesting(&self, client: &Client) -> Result<(), Failure> {
         let Ok(held) = std::env::var(HELD) else {
             return Ok(());

@@ -1,7 +1,7 @@
 //! The sockets between front, guardian, reaper and launcher.
 //!
-//! The stdin of a new process is its socket, through which the process receives its open files. The processes therefore
-//! need no agreement on file descriptor numbers, and inherit no file by accident. The end of the stream means that the
+//! The stdin of a new process is a socket, through which the process receives its open files. The processes therefore
+//! need not agree on file descriptor numbers, and inherit no file by accident. The end of the stream means that the
 //! other process has ended, for whatever reason.
 
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use super::deadline::Deadlines;
 
 /// State of the guardian, as reported to the front. Each report replaces the previous report. The guardian never waits
-/// for the front to read a report, because the front may be stopped for any length of time.
+/// for the front to read a report, because the front may be stopped indefinitely.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Report {
     pub(super) waiting: Option<Waiting>,

@@ -1,4 +1,4 @@
-//! [`Deadlines`]: the times at which the command is terminated and killed before the lease ends.
+//! [`Deadlines`]: the times, before the lease ends, at which the command is terminated and then killed.
 
 use std::time::Duration;
 
@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 /// includes suspended time and is the same for all processes.
 ///
 /// The guardian renews the lease every third of the session timeout, and a lease lasts nine tenths of the timeout. More
-/// than a fifth of the timeout is therefore left at each renewal, even at an ensemble, where an answered write extends
-/// the lease only from the time of an earlier write. If less is left, a renewal has failed, and the command must end.
+/// than a fifth of the timeout is therefore left at each renewal. This is true even for an ensemble, where an answered
+/// write extends the lease only from the time of an earlier write. If less is left, a renewal has failed, and the
+/// command must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Deadlines {
     held_until: u64,
@@ -46,8 +47,8 @@ impl Deadlines {
         self.before_end(self.margin() / 2)
     }
 
-    /// Returns the interval at which the guardian checks the lease. The interval is short, because reaper and front
-    /// know only the lease that the guardian has reported last.
+    /// Returns the interval at which the guardian checks the lease. Short, because reaper and front know only the lease
+    /// that the guardian has reported last.
     pub(super) fn interval(&self) -> Duration {
         Duration::from_nanos(self.timeout / 20)
     }

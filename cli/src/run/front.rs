@@ -33,8 +33,8 @@ pub(super) fn run(guardian: &str, grace: Duration, quiet: bool) -> ExitCode {
     }
 }
 
-/// Time for the guardian to report the end of its command. A busy machine may delay the guardian. A long wait does no
-/// harm, because no process of the command is left.
+/// Time for the guardian to report the end of its command. A long wait does no harm, because no process of the command
+/// is left.
 const TIME_TO_REPORT_END: Duration = Duration::from_secs(5);
 
 /// Additional time, after the grace period, for the reaper to kill the command of a dead guardian.
@@ -115,7 +115,7 @@ impl Front {
             }
         };
         let told_to_end = async { while !is_end(self.signals.next().await) {} };
-        // The terminal may block our output for any length of time, so a signal also ends the wait.
+        // The terminal may block our output indefinitely, so a signal also ends the wait.
         tokio::select! {
             biased;
             () = self.messages.written() => (),

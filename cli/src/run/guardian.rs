@@ -26,8 +26,8 @@ use crate::locks::table::duration;
 /// Time limit for closing a session if we need no confirmation, for example after a loss.
 const SHORT_GOODBYE: Duration = Duration::from_secs(1);
 
-/// Time limit for the confirmation of a release. It is long enough for a restart of the server, but not longer, because
-/// the user waits for the command's status.
+/// Time limit for the confirmation of a release. Long enough for a restart of the server, but no longer, because the
+/// user waits for the command's status.
 const GOODBYE: Duration = Duration::from_secs(5);
 
 const BEFORE_NEXT_TERM: Duration = Duration::from_secs(1);
@@ -63,7 +63,7 @@ fn start(run: Run) -> io::Result<()> {
         let _deaf = Signals::listen(&[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM])?;
         let (orders, writer) = asynchronous(socket)?.into_split();
         let (reports, newest) = watch::channel(Report::default());
-        // Write in a separate task, because the front may be stopped and may not read for any length of time.
+        // Write in a separate task, because a stopped front does not read.
         let writing = tokio::spawn(write_reports(writer, newest));
         let mut guardian = Guardian {
             clock: Clock::system(),
@@ -98,7 +98,7 @@ struct Guardian {
     clock: Clock,
     run: Run,
     front: u32,
-    /// The front's stdin, stdout and stderr for the command, and a socket to the front for the reaper.
+    /// Files for the reaper: the front's stdin, stdout and stderr for the command, and a socket to the front.
     files: [OwnedFd; 4],
     orders: Incoming,
     reports: watch::Sender<Report>,
@@ -114,7 +114,7 @@ enum Cause {
     Done(u8),
     Lost(String),
     Abandoned,
-    /// The front has not answered the grant, because it was stopped before the grant.
+    /// The front was stopped before the grant and has not answered it.
     Unanswered,
 }
 

@@ -15,8 +15,8 @@ const NOT_FOUND: u8 = 127;
 /// Executes the command when the reaper has sent the command's files. If the reaper ends first, the command is never
 /// executed.
 pub(crate) fn launcher(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    // Make the kernel send SIGTERM to this process, which becomes the command's first process, if the reaper is killed.
-    // The kernel drops this setting if the process changes its user.
+    // If the reaper is killed, the kernel sends SIGTERM to this process, which becomes the command's first process. The
+    // kernel drops this setting if the process changes its user.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
     let reaper = arguments.next();

@@ -17,7 +17,7 @@ pub(super) struct Terminal {
     file: File,
     own: Pid,
     /// True if a new command gets the terminal immediately. In a pipeline, other processes may read from the terminal,
-    /// so a command gets the terminal only when it needs the terminal.
+    /// so a command gets it only on demand.
     is_lent_at_once: bool,
     lent: Option<Pid>,
 }

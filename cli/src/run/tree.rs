@@ -18,9 +18,8 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, 
 /// Interval between repeated kills. A process that was forked while its parent died survives the first kill.
 pub(super) const KILL_AGAIN: Duration = Duration::from_millis(50);
 
-/// Interval between repeated kills in [`Tree::end`]. The guardian restarts a killed server of the per-user store after
-/// a delay. The interval must be shorter than this delay. Otherwise `end` could find a new server each time and would
-/// not return.
+/// Interval between repeated kills in [`Tree::end`]. Must be shorter than the delay after which the guardian restarts a
+/// killed server of the per-user store. Otherwise `end` could find a new server each time and would not return.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 pub(super) struct Tree {
@@ -177,7 +176,8 @@ pub(super) enum Children {
     PerhapsMore,
 }
 
-/// Limit of children for one call of [`reap`], so that a command whose children end all the time cannot keep us busy.
+/// Maximum number of children that one call of [`reap`] handles, so that a command whose children keep ending cannot
+/// keep us busy.
 const MOST_IN_A_LOOK: usize = 64;
 
 pub(super) fn reap(mut changed: impl FnMut(Pid, WaitStatus)) -> Children {
@@ -191,7 +191,7 @@ pub(super) fn reap(mut changed: impl FnMut(Pid, WaitStatus)) -> Children {
     Children::PerhapsMore
 }
 
-/// Options of `wait`. They include stopped children and, on Linux, children that end without SIGCHLD (`__WALL`).
+/// Options of `wait`, which also report stopped children and, on Linux, children that end without SIGCHLD (`__WALL`).
 #[cfg(target_os = "linux")]
 const ALL: WaitOptions = WaitOptions::from_bits_retain(
     WaitOptions::NOHANG.bits() | WaitOptions::UNTRACED.bits() | 0x4000_0000,

@@ -23,7 +23,7 @@ impl Cgroup {
         let own = own_directory().ok_or(io::ErrorKind::NotFound)?;
         let number = process.as_raw_pid();
         let created = Self(own.join(format!("lockkeeper-{number}")));
-        // Remove the cgroup that a killed process with this number has left behind.
+        // Remove a cgroup that was left behind by a killed process with the same pid.
         let _ = fs::remove_dir(&created.0);
         fs::create_dir(&created.0)?;
         if !created.0.join("cgroup.kill").exists() {

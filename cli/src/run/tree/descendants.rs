@@ -6,7 +6,7 @@ use std::io;
 
 use rustix::process::{Pid, getpid};
 
-/// Limit of the processes in one pass, so that a command that keeps forking cannot keep us busy.
+/// Maximum number of processes in one pass, so that a command that keeps forking cannot keep us busy.
 const MOST: usize = 1 << 16;
 
 /// Checks that /proc lists our children by their numbers in our own pid namespace.
