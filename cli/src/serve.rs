@@ -107,7 +107,7 @@ fn serve(
         .thread_name("lockkeeper-serve")
         .enable_all()
         .build()?;
-    // Start the metrics before opening the store, which may take long, so that probes see a starting server.
+    // Start the metrics first. Opening the store may take long, and probes should see a starting server.
     let health = ServerHealth::default();
     let metrics = Metrics::start(plan, &health)?;
     let dashboard = plan.dashboard.as_ref().map(DashboardPlan::open);
@@ -130,7 +130,8 @@ fn serve(
     // Drop the metrics after the drain, so that scrapes and health probes show the drain.
     drop(life);
     drop(metrics);
-    // Drop the handles of the store in the server tasks, so that the log is closed before we report a closed store.
+    // Drop the server tasks, which have handles to the store, so that the log is closed before we report a closed
+    // store.
     drop(runtime);
     info!("drained, the store is closed in order");
     Ok(())
@@ -275,8 +276,8 @@ impl Life<'_> {
     ) -> Result<StopReason, Box<dyn Error>> {
         let mut limit = DrainLimit::default();
         let mut unused = Box::pin(unused(server, self.plan));
-        // Open these sessions while the loop already runs, because after a crash the store opens no session for some
-        // time. The sessions must end with this function, because open sessions would keep the store open.
+        // Open these sessions while the loop already runs, because the store opens no session for some time after a
+        // crash. The sessions must end when this function returns, because open sessions would keep the store open.
         let starting = async {
             let backups = start_backups(self.plan, store, self.metrics).await;
             let locks = follow_locks(self.plan, dashboard, store, server, self.metrics);
@@ -296,8 +297,8 @@ impl Life<'_> {
                 failure = store.failed() => return Err(failure.into()),
                 why = &mut unused => break StopReason::Other(why),
                 both = &mut starting, if started.is_none() => started = Some(both),
-                // The last session is the server's own session, which follows the locks. End this session, because the
-                // drain would wait for it.
+                // If one session is left, it is the server's own, which follows the locks. End it, because the drain
+                // would wait for it.
                 () = server.drained_to(1), if matches!(started, Some((_, Some(_)))) => {
                     started = started.map(|(backups, _)| (backups, None));
                 }
@@ -409,7 +410,7 @@ async fn open(plan: &Plan) -> Result<Store, Box<dyn Error>> {
         let (path, options) = (path.clone(), plan.store.clone());
         let store = tokio::task::spawn_blocking(move || Store::file_with(path, options));
         match store.await? {
-            // An exiting process holds the directory for some more milliseconds, and nothing notifies us of its end.
+            // An exiting process holds the directory for a few more milliseconds, and nothing notifies us when it ends.
             Err(StoreError::StoreInUse { .. }) if until.is_some_and(|it| Instant::now() < it) => {
                 tokio::time::sleep(OPEN_RETRY).await;
             }

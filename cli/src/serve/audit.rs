@@ -19,7 +19,8 @@ use tracing::{error, info};
 pub(super) use self::file::Output;
 use crate::values::AuditPlace;
 
-/// Limit of queued lines, in bytes. Large enough for the delays of a disk, and smaller than a server's memory reserve.
+/// Maximum size of the queued lines, in bytes. Large enough to bridge disk delays, and smaller than a server's memory
+/// reserve.
 const MAX_WAITING_BYTES: usize = 2 << 20;
 
 const LONGEST_END: Duration = Duration::from_secs(2);

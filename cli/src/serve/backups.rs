@@ -1,7 +1,7 @@
 //! [`Backups`]: the scheduled backups of `--backup-every`, on a separate thread.
 //!
 //! The thread reads the store's directory as `lockkeeper backup` does, so no client waits for a backup. A failed backup
-//! never ends the server. The failure is logged and counted, and the thread tries again later.
+//! does not end the server, but is logged, counted and tried again later.
 
 mod folder;
 mod metrics;
@@ -30,8 +30,7 @@ pub(crate) const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 
 const RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// The thread that makes backups. Dropping it does not wait for an unfinished backup. The next start removes such a
-/// backup.
+/// The thread that makes backups. Dropping it does not wait for an unfinished backup, which the next start removes.
 #[derive(Debug)]
 pub(super) struct Backups {
     _stop: Sender<()>,

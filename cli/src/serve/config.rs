@@ -1,7 +1,7 @@
 //! [`Config`]: the options and their sources. The command line overrides `LOCKKEEPER_LOG`, which overrides the
 //! configuration file, which overrides the defaults.
 //!
-//! The parser of the command line also parses the options in the file, so they have the same meaning.
+//! The command line's parser also parses the file's options, so an option means the same in both places.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

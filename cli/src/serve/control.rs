@@ -176,7 +176,7 @@ async fn serve(mut stream: UnixStream, shared: Arc<Shared>) {
         }
     }
     if matches!(request, Request::Drain { wait: true, .. }) && replies[0].get("error").is_none() {
-        // The new task has no handle of the server, because such a handle would keep the server from ending.
+        // The new task has no handle to the server, because such a handle would keep the server from ending.
         tokio::spawn(wait_for_drain(shared.monitor.clone(), stream));
     }
 }

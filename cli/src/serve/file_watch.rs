@@ -22,8 +22,8 @@ impl FileWatch {
         Self { files, seen }
     }
 
-    /// Watches these files from now on. Treats a change of the list like a change of a file, because the new files may
-    /// have changed after they were read.
+    /// Watches these files from now on. Treats a changed list like a changed file, because the new files may have
+    /// changed after they were read.
     pub(super) fn watch(&mut self, files: Vec<PathBuf>) {
         if !self.files.is_empty() && self.files != files {
             self.files = files;

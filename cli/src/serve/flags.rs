@@ -19,8 +19,8 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true)]
     pub(crate) check_config: bool,
 
-    /// Address for connections without TLS, or unix:PATH for a Unix socket. Port 0 takes any free port. Can be given
-    /// once for each [default: 127.0.0.1:2181, unless --tls-listen or a Unix socket is given]
+    /// Address for connections without TLS, or unix:PATH for a Unix socket. Port 0 takes any free port. At most one of
+    /// each kind [default: 127.0.0.1:2181, unless --tls-listen or a Unix socket is given]
     #[arg(long, value_name = "ADDRESS|unix:PATH", help_heading = "Addresses")]
     pub(crate) listen: Vec<Listen>,
     /// Permissions of the Unix socket's file, as octal digits. Clients need write permission to connect
@@ -104,7 +104,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true, help_heading = "Store")]
     pub(crate) allow_ttl: bool,
 
-    /// Makes a backup when the newest backup is this old, at least 1s. Needs --backup-dir [default: never]
+    /// Makes a backup when the newest is this old, at least 1s. Needs --backup-dir [default: never]
     #[arg(long, value_name = "DURATION", value_parser = values::duration, help_heading = "Backups")]
     pub(crate) backup_every: Option<Duration>,
     /// Folder for the backups, which must exist. Several stores may share a folder
@@ -130,8 +130,8 @@ pub(crate) struct Flags {
     /// for all
     #[arg(long, value_name = "CLIENTS", value_parser = word_clients, default_value = "*", help_heading = "Access")]
     pub(crate) four_letter_words_from: String,
-    /// File with the token for /metrics. Requests contain it as a bearer token or as the password of any user. /healthz
-    /// and /readyz need no token
+    /// File with the token for /metrics. Requests present it as a bearer token or as any user's password. /healthz and
+    /// /readyz need no token
     #[arg(long, value_name = "FILE", help_heading = "Access")]
     pub(crate) metrics_token_file: Option<PathBuf>,
 
@@ -142,7 +142,7 @@ pub(crate) struct Flags {
     /// Unix socket for `lockkeeper admin`, which only the server's own user and root may use
     #[arg(long, value_name = "PATH", help_heading = "Operators")]
     pub(crate) admin_socket: Option<PathBuf>,
-    /// Maximum duration of a drain (`lockkeeper admin drain`). After it, the server stops even if sessions are left
+    /// Maximum duration of a drain (`lockkeeper admin drain`). The server then stops even if sessions are left
     /// [default: until all sessions have ended]
     #[arg(long, value_name = "DURATION", value_parser = values::duration, help_heading = "Operators")]
     pub(crate) drain_timeout: Option<Duration>,
@@ -158,8 +158,8 @@ pub(crate) struct Flags {
     /// --max-connections]
     #[arg(long, value_name = "N", value_parser = values::count, help_heading = "Limits")]
     pub(crate) max_connections_per_address: Option<usize>,
-    /// Maximum number of half-open connections, which lack a session or required authentication. Beyond it, the server
-    /// closes the oldest one of the address that has the most
+    /// Maximum number of half-open connections, which lack a session or required authentication. Above this limit, the
+    /// server closes the oldest from the address that has the most
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "1024", help_heading = "Limits")]
     pub(crate) max_half_open: usize,
     /// Time limit for a connection to open a session and, if required, to authenticate
@@ -171,12 +171,12 @@ pub(crate) struct Flags {
     /// Maximum number of unanswered requests of one connection
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "1024", help_heading = "Limits")]
     pub(crate) max_in_flight: usize,
-    /// Maximum size of a client's unread replies, at least 64K. A small --max-memory reduces it. Beyond it, the server
-    /// closes the connection
+    /// Maximum size of a client's unread replies, at least 64K. A small --max-memory reduces it. Above this limit, the
+    /// server closes the connection
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, default_value = "16M", help_heading = "Limits")]
     pub(crate) max_outgoing: usize,
-    /// Maximum total size of incomplete requests, at least 32M. A small --max-memory reduces it. Beyond it, the server
-    /// closes the connection with the oldest incomplete request
+    /// Maximum total size of incomplete requests, at least 32M. A small --max-memory reduces it. Above this limit, the
+    /// server closes the connection with the oldest incomplete request
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, default_value = "256M", help_heading = "Limits")]
     pub(crate) max_unfinished: usize,
     /// Maximum number of sessions
@@ -200,7 +200,7 @@ pub(crate) struct Flags {
     /// on a single core]
     #[arg(long, value_name = "DURATION", value_parser = values::busy_poll, help_heading = "Running")]
     pub(crate) busy_poll: Option<Duration>,
-    /// Stops in order after this time without connections and sessions, or when the Unix socket's file is removed. For
+    /// Shuts down after this time without connections and sessions, or when the Unix socket's file is removed. For
     /// servers that are started on demand [default: never]
     #[arg(long, value_name = "DURATION", value_parser = values::duration, help_heading = "Running")]
     pub(crate) idle_exit: Option<Duration>,

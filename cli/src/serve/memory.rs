@@ -67,8 +67,7 @@ impl Memory {
         let beside = outgoing + outgoing / 2 + 2 * unfinished + BUILDING * client + rest / 8;
         let beside = beside + CONNECTION * connections;
         let is_kept = matches!(flags.data, Data::Folder(_));
-        // A snapshot replays the log into a second copy of the store. A concurrent backup replays the log into a third
-        // copy.
+        // A snapshot replays the log into a second copy of the store, and a concurrent backup into a third.
         let copies = 2 + usize::from(flags.backup_every.is_some());
         let (log, copies) = if is_kept {
             (2 * segment, copies)
@@ -101,9 +100,8 @@ impl Memory {
     }
 }
 
-/// Returns the default of `--max-memory`. If the control group has a limit, the default is three quarters of this
-/// limit, because the kernel also counts sockets and cached files towards the limit. Otherwise the default is half of
-/// the machine's memory.
+/// Returns the default of `--max-memory`. This is three quarters of the control group's limit, because the kernel also
+/// counts sockets and cached files towards this limit. Without a limit, it is half of the machine's memory.
 fn default_total() -> usize {
     let machine = machine_memory::bytes();
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();

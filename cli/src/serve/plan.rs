@@ -90,8 +90,8 @@ impl Flags {
         self.dashboard.is_some() || self.metrics_listen.is_some() && self.idle_exit.is_none()
     }
 
-    /// Returns the number of files that the server opens for a client. On the Unix socket, the server also opens a
-    /// handle to the client's process.
+    /// Returns the number of files that the server opens per client. On the Unix socket, this includes a handle to the
+    /// client's process.
     fn files_of_client(&self) -> usize {
         1 + usize::from(self.unix_socket().is_some() && self.watch_processes)
     }

@@ -160,8 +160,7 @@ impl<'a> Reloader<'a> {
         if !plan.watched.is_empty() {
             current.watched = plan.watched;
         }
-        // Keep the old values of the other options, because they stay in force and the next reload compares with these
-        // values.
+        // Keep the old values of the other options, because they stay in force, and the next reload compares with them.
         current.settings.retain(|it| !is_reloaded(&it.name));
         let settings = config.settings.into_iter();
         current

@@ -1,7 +1,8 @@
 //! Signs of life for systemd's watchdog, which restarts a server that sends none.
 //!
-//! A task on the server's own runtime sends a sign of life whenever the check of `/healthz` succeeds, which takes the
-//! store's lock. A separate thread would continue to send such signs even if the server served no client any more.
+//! A task on the server's own runtime repeats the check of `/healthz`, which takes the store's lock, and sends a sign
+//! of life if it succeeds. A separate thread would keep sending signs of life even if the server no longer served any
+//! client.
 
 use std::time::Duration;
 

@@ -151,8 +151,8 @@ impl BackupFolder {
         self.path.join(format!(".lockkeeper-{}", self.store))
     }
 
-    /// Makes sure that only this process makes backups of this store in this folder. The first call removes the files
-    /// that a killed server has left behind.
+    /// Ensures that only this process makes backups of this store in this folder. The first call removes the files that
+    /// a killed server has left behind.
     fn claim(&mut self) -> Result<(), Failure> {
         let work_folder = self.work_folder();
         let path = work_folder.join(LOCK);
@@ -282,8 +282,8 @@ mod tests {
         let folder = BackupFolder::new(path.clone(), "id".into(), 2);
         let name = |zxid| BackupName::new(SystemTime::UNIX_EPOCH, Zxid(zxid));
         let mut left = Vec::new();
-        // These are the sizes of the backups. The store is almost empty from the third backup on, and has content again
-        // at the last one.
+        // Sizes of the backups. The store is almost empty from the third backup on, and has content again in the last
+        // backup.
         for (zxid, bytes) in (1..).zip([30, 40, 5, 5, 9, 5, 50]) {
             fs::write(path.join(name(zxid).file("id")), vec![0; bytes]).unwrap();
             let kept = folder.prune(name(zxid)).unwrap();

@@ -8,8 +8,7 @@ use lockkeeper_store::Zxid;
 /// `lockkeeper-20261123T014205Z-0000000500000012-STORE.backup`: the time in UTC, the last zxid in hex, and the store's
 /// id.
 ///
-/// Names are ordered by zxid first, because zxids only grow. With an order by time, the newest backup could look like
-/// the oldest after the clock was set back.
+/// Names are ordered by zxid first, because zxids only grow, while the clock may be set back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct BackupName {
     zxid: i64,
