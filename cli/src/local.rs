@@ -49,7 +49,8 @@ pub(crate) struct LocalStore {
     folder: Arc<Folder>,
 }
 
-/// The server at the other end of a connection. While we hold this connection, the server does not exit as idle.
+/// The server at the other end of a connection. While we hold this connection, the server is not idle and does not
+/// exit.
 #[derive(Debug)]
 struct Peer {
     /// `None` if the system does not report the pid.
@@ -183,7 +184,7 @@ fn connect(path: &Path) -> io::Result<UnixStream> {
 #[cfg(target_os = "linux")]
 fn peer(stream: UnixStream, path: &Path) -> Result<Peer, String> {
     use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-    // nix returns the credentials of a server in another pid namespace with pid 0. rustix cannot represent this pid.
+    // For a server in another pid namespace, nix returns pid 0, which rustix cannot represent.
     let credentials = getsockopt(&stream, PeerCredentials)
         .map_err(|error| format!("{}: {error}", path.display()))?;
     let own = rustix::process::geteuid().as_raw();

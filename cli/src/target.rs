@@ -25,8 +25,9 @@ pub(crate) struct Target {
     #[command(flatten)]
     sources: Sources,
     /// The store: lockkeeper://HOST:PORT, lockkeeper+unix:///PATH, zookeeper://HOST:PORT,HOST:PORT,
-    /// etcd://HOST:PORT,HOST:PORT, each of the network's with +tls for TLS (lockkeeper+tls://…), or file:DIR, which no other process may have open [default: the URL of the
-    /// profile, or else this user's store on this machine, see `lockkeeper local`]
+    /// etcd://HOST:PORT,HOST:PORT, or file:DIR, which no other process may have open. Schemes with HOST also take +tls
+    /// for TLS (lockkeeper+tls://…) [default: the URL of the profile, or else this user's store on this machine, see
+    /// `lockkeeper local`]
     #[arg(
         long,
         value_name = "URL",
@@ -95,7 +96,7 @@ pub(crate) struct Target {
     /// Creates the chroot (the path in the URL) if the store does not have it
     #[arg(long, help_heading = "Store")]
     create_chroot: bool,
-    /// Resolved once: a file that changes later does not lead a command to another store.
+    /// Resolved only once, so that a file that changes later cannot switch a command to another store.
     #[arg(skip)]
     settings: Arc<OnceLock<Result<Settings, String>>>,
 }

@@ -110,7 +110,7 @@ impl FromStr for Listen {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.strip_prefix("unix:") {
-            // Refuse a path that would create a socket of this name in the working directory.
+            // Refuse a path that cannot be meant literally, such as `~/socket`, because only shells expand `~`.
             Some(path) if path.is_empty() || path.starts_with('~') || path.ends_with('/') => {
                 Err("a Unix socket is given as unix:PATH, such as unix:/run/lockkeeper.sock".into())
             }
@@ -145,7 +145,7 @@ impl FromStr for Data {
             url if url.starts_with("file:") || url.contains("://") => Err(
                 "a directory is expected, not a URL: write its path only, or ./ before it".into(),
             ),
-            // Refuse a path that would create a directory of this name in the working directory.
+            // Refuse a leading `~`, because it would become part of a name in the working directory.
             _ if text.starts_with('~') => {
                 Err("`~` is expanded by shells, and not here: write the \
                  whole path, or ./~ for a folder of that name"

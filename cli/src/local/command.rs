@@ -13,7 +13,7 @@ use crate::exit::Failure;
 /// The arguments of `local`.
 #[derive(Args, Debug)]
 pub(crate) struct Local {
-    /// Stops the server in order. The next command starts it again, and so do running commands
+    /// Shuts the server down cleanly. The next command starts it again, as does any command that is still running
     #[arg(long)]
     stop: bool,
     /// Prints one JSON object

@@ -37,8 +37,8 @@ impl Connector for LocalConnector {
         Box::pin(async move {
             let url = store.url();
             let missing = async {
-                // The server may be killed while the client connects, so keep looking for a server. Hold a separate
-                // connection until the client has connected, so that the server does not exit as idle.
+                // The server may be killed while the client connects, so keep looking for a server. Until the client
+                // has connected, hold a separate connection, so that the server is not idle and does not exit.
                 let (mut kept, mut pause) = (None::<Peer>, RETRY);
                 loop {
                     // Open no second connection while the first is open, because connections to a hung server would

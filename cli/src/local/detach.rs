@@ -43,7 +43,7 @@ fn close_inherited() {
     };
     let names = entries.flatten().map(|entry| entry.file_name());
     let files: Vec<i32> = names.filter_map(|it| it.to_str()?.parse().ok()).collect();
-    // The list includes the descriptor through which we read the directory. That descriptor is closed by now.
+    // The list includes the directory's own descriptor, which is closed by now.
     for file in files.into_iter().filter(|file| *file > 2) {
         let _ = nix::unistd::close(file);
     }

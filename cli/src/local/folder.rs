@@ -30,8 +30,8 @@ impl Folder {
             ));
         }
         let path = state.join("lockkeeper").join(machine());
-        // Check before creating any folder. Otherwise root with another user's environment would leave folders there
-        // that belong to root.
+        // Check before creating any folder. Otherwise root, running with another user's environment, would leave its
+        // own folders among that user's files.
         check_above(&path)?;
         for folder in [&state, &state.join("lockkeeper"), &path] {
             create(folder).map_err(|why| {

@@ -165,7 +165,7 @@ impl Settings {
         Ok(Some(tls))
     }
 
-    /// Checks that the URL and the TLS options match. If a flag replaces a profile's URL by a URL without TLS, drops
+    /// Checks that the URL and the TLS options match. If a flag replaces a profile's URL with a URL without TLS, drops
     /// the profile's TLS options.
     fn check(&mut self) -> Result<(), String> {
         self.values
