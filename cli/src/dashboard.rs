@@ -110,8 +110,8 @@ impl Dashboard {
         })
     }
 
-    /// Returns the URL for the user. A generated token is in the fragment of the URL, which browsers do not send. The
-    /// URL omits a token from a file, because the user already has it.
+    /// Returns the URL for the user. A generated token is in the fragment, which browsers do not send. A token from a
+    /// file is left out, because the user already has it.
     fn url(&self, port: &HttpPort, access: &Access) -> String {
         let address = port.address();
         let host = match (self.hosts.first(), address.ip().is_unspecified()) {

@@ -1,7 +1,7 @@
 //! [`HttpServer`]: serves a command's pages over HTTP on its own thread.
 //!
-//! The tasks that serve the store run on other threads. They share with this thread only locks that are held briefly,
-//! so no HTTP client can delay the store.
+//! The tasks that serve the store run on other threads. The only locks that they share with this thread are held
+//! briefly, so no HTTP client can delay the store.
 
 mod body;
 mod connections;
@@ -38,7 +38,7 @@ pub(crate) trait Pages: Send + Sync + 'static {
     }
 }
 
-/// An open port that is not served yet. Connections wait in the port's queue.
+/// A port that listens but is not served yet. Connections wait in its queue.
 #[derive(Debug)]
 pub(crate) struct HttpPort {
     address: SocketAddr,

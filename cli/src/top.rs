@@ -42,7 +42,8 @@ const CONTINUED: Duration = Duration::from_millis(500);
 /// The arguments of `top`.
 #[derive(Args, Debug)]
 pub(crate) struct Top {
-    /// Selects locks. /a/path selects the locks at and below that path, other text the lock names that start with it
+    /// Selects locks. /a/path selects the locks at and below that path. Any other text selects the locks whose names
+    /// start with it
     prefix: Option<String>,
     /// Accepted only to suggest `lockkeeper locks`
     #[arg(long, hide = true)]

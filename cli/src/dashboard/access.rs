@@ -1,8 +1,8 @@
-//! [`Access`]: the check whether the dashboard may answer a request. Does no I/O.
+//! [`Access`]: decides whether the dashboard may answer a request. Does no I/O.
 //!
 //! Any web page can make the user's browser send requests to the dashboard. We refuse requests from other sites, which
 //! we recognize by the headers that browsers add. An attacker can also make a foreign name resolve to this machine (DNS
-//! rebinding). We refuse such requests because their `Host` header contains the foreign name.
+//! rebinding). We refuse requests whose `Host` header contains such a name.
 
 use std::net::IpAddr;
 

@@ -21,7 +21,7 @@ const MAX_HOLDERS: usize = 3;
 
 const MAX_TEXT: usize = 1 << 10;
 
-/// Limit, in bytes, of the searchable text of a lock. A semaphore can have many holders, each with its own text.
+/// Maximum size of a lock's searchable text, in bytes. A semaphore can have many holders, each with its own text.
 const MAX_SEARCHED: usize = 4 << 10;
 
 const LOCK_BYTES: usize = 1 << 10;
@@ -191,7 +191,7 @@ impl Board {
         self.locks.get(path)
     }
 
-    /// Returns the state of the connection, which is suspended if the store has been silent for too long.
+    /// Returns the state of the connection. A connection counts as suspended if the store has been silent for too long.
     pub(super) fn store(&self, now: Instant) -> StoreState {
         let silent = now.saturating_duration_since(self.heard);
         match self.store.state {
@@ -203,7 +203,7 @@ impl Board {
         }
     }
 
-    /// Returns the rows at a cursor. If the offset is behind the last row, returns the last rows.
+    /// Returns the rows at a cursor, or the last rows if the cursor's offset is past the end.
     pub(super) fn window(&self, cursor: &Cursor, now_ms: i64) -> Window {
         let limit = cursor.limit.min(MAX_ROWS);
         let order = &self.orders[cursor.sort.index()];

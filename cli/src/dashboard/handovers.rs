@@ -10,8 +10,7 @@ pub(super) const SECONDS: usize = 600;
 pub(super) struct Handovers {
     /// Number of hand-overs in each complete second, oldest first.
     counts: VecDeque<u32>,
-    /// The current second, as a number of seconds since the Unix epoch. `count` is the number of hand-overs in this
-    /// second so far.
+    /// The current second, counted from the Unix epoch. `count` is its number of hand-overs so far.
     second: i64,
     count: u32,
     total: u64,
@@ -49,8 +48,8 @@ impl Handovers {
         self.second = second;
     }
 
-    /// Returns the end of the last complete second, and the counts of all seconds since `known`. Without `known`,
-    /// returns all counts. Returns `None` if no second has been completed since `known`.
+    /// Returns the end of the last complete second, and the counts of all seconds since `known`, or all counts without
+    /// `known`. Returns `None` if no second has ended since `known`.
     pub(super) fn since(&self, known: Option<i64>) -> Option<(i64, Vec<u32>)> {
         let missing = match known {
             None => SECONDS,

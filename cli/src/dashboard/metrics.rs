@@ -12,8 +12,8 @@ use super::board::Figures;
 use super::shared::Shared;
 
 pub(super) struct LockMetrics {
-    /// A weak reference, because a strong reference would keep alive the client that follows the locks, and a drain
-    /// would wait for that client's session.
+    /// Weak, because a strong reference would keep the client that follows the locks alive, and a drain would wait for
+    /// the session of this client.
     shared: Weak<Shared>,
     held: IntGauge,
     waiters: IntGauge,

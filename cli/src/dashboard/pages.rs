@@ -23,7 +23,7 @@ const SVG: &str = "image/svg+xml";
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 
-/// Headers of every answer. They keep a browser from treating a client's text as a page, a script or a style.
+/// Headers of every response. They keep a browser from treating a client's text as a page, a script or a style.
 const HEADERS: [(HeaderName, &str); 7] = [
     (
         header::CONTENT_SECURITY_POLICY,

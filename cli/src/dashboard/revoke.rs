@@ -31,7 +31,7 @@ pub(super) struct Revocation {
 #[derive(Debug, PartialEq)]
 pub(super) enum Found<'a> {
     Holder(&'a QueueEntry),
-    /// Another entry holds the lock. The entry that the user saw may still wait.
+    /// Another entry holds the lock. The entry that the user saw may still be waiting.
     Another,
     Nobody,
 }

@@ -13,12 +13,12 @@ pub(crate) const MAX_VIEWERS: usize = 64;
 
 const QUEUE: usize = 64;
 
-/// The pause after each reading of a queue is this many times as long as the reading, so all readings together use at
+/// After reading a queue, we pause for this many times as long as the reading took, so all readings together use at
 /// most a fifth of a core.
 const PAUSE_FACTOR: u32 = 4;
 
-/// Upper limit for the duration from which the pause is computed, so that a single stall of the store does not delay
-/// the next reading for long.
+/// Longer readings count as this long when we compute the pause, so that a single stall of the store does not delay the
+/// next reading for long.
 const LONGEST_READING: Duration = Duration::from_millis(500);
 
 pub(super) struct Shared {
@@ -72,8 +72,8 @@ impl Shared {
     }
 }
 
-/// A reading in progress. Dropping it sets the earliest time of the next reading, even if the reading was canceled. A
-/// client that reconnects repeatedly can therefore not read more often.
+/// A reading in progress. Dropping it sets the earliest time of the next reading, even if the reading was canceled, so
+/// a client cannot read more often by reconnecting.
 struct Reading<'a> {
     begun: Instant,
     next: MutexGuard<'a, Instant>,

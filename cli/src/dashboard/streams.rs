@@ -24,7 +24,7 @@ use crate::who;
 /// disconnected.
 const IDLE: Duration = Duration::from_secs(15);
 
-/// The pause after each event is this many times as long as the creation of the event took.
+/// After creating an event, we pause for this many times as long as its creation took.
 const PAUSE_FACTOR: u32 = 4;
 
 /// Interval at which we read a queue again even if its lock has not changed in the list. Writes by waiters change the
@@ -128,7 +128,7 @@ pub(super) async fn locks(shared: Arc<Shared>, cursor: Cursor, to: Sender<Bytes>
         if send(&to, text, &mut sent).await.is_err() {
             return;
         }
-        // Wake up at the next full second, because the hand-overs of the past second can then be sent.
+        // Wake up at the next full second, when the hand-overs of the past second can be sent.
         let left = 1_000 - shared.now_ms().rem_euclid(1_000);
         pause(
             &mut changed,

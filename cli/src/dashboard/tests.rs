@@ -123,7 +123,7 @@ fn windows_differ_only_if_what_is_shown_does() {
         board.window(&first, NOW_MS + 20_000),
         "overdue by then"
     );
-    // This lock is outside the window, and its change leaves the totals as they were.
+    // This lock is outside the window, and changing it leaves the totals the same.
     news(&mut board, NOW_MS, &[lock("d", 5, 1, 0)], &[]);
     assert_eq!(before, board.window(&first, NOW_MS));
     news(&mut board, NOW_MS, &[lock("a", 6, 100, 0)], &[]);

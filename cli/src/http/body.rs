@@ -1,4 +1,4 @@
-//! [`Body`]: the body of an answer. Also reads the body of a request.
+//! [`Body`]: the body of a response. Also reads the body of a request.
 
 use std::convert::Infallible;
 use std::future::poll_fn;

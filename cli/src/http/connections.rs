@@ -20,8 +20,8 @@ use tokio::task::AbortHandle;
 use super::stalls::Unstalled;
 use super::{Body, Pages};
 
-/// Limit of connections without an event stream. When a new connection exceeds the limit, the server closes the oldest
-/// connection, so idle connections cannot keep a scraper out.
+/// Maximum number of connections without an event stream. When a new connection exceeds this limit, the server closes
+/// the oldest connection, so idle connections cannot keep a scraper out.
 pub(crate) const MAX_CONNECTIONS: usize = 32;
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
@@ -45,8 +45,8 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Exempts the connection from the time limit, because it carries an event stream. The pages limit the number of
-    /// event streams themselves.
+    /// Exempts the connection from the time limit, because it carries an event stream. The [`Pages`] implementation
+    /// limits the number of event streams.
     pub(crate) fn last(&self) {
         self.lasts.store(true, Ordering::Relaxed);
     }

@@ -24,12 +24,12 @@ pub(crate) trait Health: Send + Sync + 'static {
 
 const PATHS: &str = "/metrics, /healthz and /readyz";
 
-/// The pause after each reading is this many times as long as the reading, so constant scraping uses at most a fifth of
-/// a core.
+/// After each reading, we pause for this many times as long as the reading took, so constant scraping uses at most a
+/// fifth of a core.
 const PAUSE_FACTOR: u32 = 4;
 
-/// Upper limit for the duration from which the pause is computed, so that a single stall does not delay the next
-/// reading for long.
+/// Longer readings count as this long when we compute the pause, so that a single stall does not delay the next reading
+/// for long.
 const LONGEST_READING: Duration = Duration::from_millis(100);
 
 pub(crate) struct MetricsPages {

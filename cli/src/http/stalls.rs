@@ -1,6 +1,6 @@
 //! [`Unstalled`]: a socket that fails when its peer has read nothing for too long.
 //!
-//! An event stream has no end, so a time limit on the whole answer would not catch a client that does not read.
+//! An event stream has no end, so a time limit on the whole response would not catch a client that does not read.
 
 use std::io;
 use std::pin::Pin;

@@ -86,7 +86,8 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Returns the authorization scheme in lower case and the value, or `None` if there are several headers.
+/// Returns the authorization scheme in lower case and the value. Returns `None` unless there is exactly one such
+/// header.
 fn authorization(headers: &HeaderMap) -> Option<(String, &str)> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let value = values.next().filter(|_| values.next().is_none())?;

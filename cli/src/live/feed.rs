@@ -1,7 +1,7 @@
 //! [`Feed`]: updates on the locks below a prefix and on the connection to their store.
 //!
-//! After each connection loss, a new call of [`observe_locks`] reads all locks again. The view is current only after
-//! the first item of this call, because that item was read over the new connection.
+//! After each connection loss, a new call of [`observe_locks`] reads all locks again. The view is outdated until this
+//! call returns its first item, which was read over the new connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,8 +36,7 @@ pub(crate) enum News {
     Lost(Option<String>),
 }
 
-/// The locks below a prefix. Clones share the client. If a new store replaces the current store, a new client replaces
-/// that client.
+/// The locks below a prefix. Clones share the client. If the store is replaced by a new one, so is the client.
 #[derive(Clone)]
 pub(crate) struct Feed {
     /// Settings for the connection to a new store. `None` if the store cannot be replaced.
@@ -77,8 +76,7 @@ impl Feed {
                 error => Some(escaped(&error.to_string())),
             };
             tell(&to, News::Lost(why)).await;
-            // A client works with one store only, because the tokens of different stores cannot be compared. The user
-            // wants to see the current store, so connect a new client.
+            // Connect a new client to the new store, because a client works with only one store.
             if matches!(error, Error::StoreChanged { .. })
                 && let Some(target) = &self.target
                 && let Ok(other) = target.connect().await

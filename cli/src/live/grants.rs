@@ -4,13 +4,13 @@ use std::collections::HashMap;
 
 use lockkeeper::{FencingToken, LockChange, QueueEntry, ZnodePath};
 
-/// Limit of locks whose holders we remember. Holders of further locks have no grant time.
+/// Maximum number of locks whose holders we remember. Holders of further locks have no grant time.
 const MAX_LOCKS: usize = 65_536;
 
 /// Observed grant times of holders.
 ///
 /// A holder that first appears in a change has just been granted the lock, so the time of the change is the grant time.
-/// A holder that first appears when all locks are read may have held the lock for long, so its grant time stays
+/// A holder that first appears when all locks are read may have been granted the lock long ago, so its grant time stays
 /// unknown.
 #[derive(Debug, Default)]
 pub(crate) struct SeenGrants(HashMap<ZnodePath, Vec<Seen>>);

@@ -38,7 +38,7 @@ pub(crate) fn token(number: i64) -> FencingToken {
     FencingToken::from_i64(number).unwrap()
 }
 
-/// Returns a lock with one holder. The holder has held the lock for `held_s` seconds and expects to hold it for 30 s.
+/// Returns a lock whose only holder has held it for `held_s` seconds and expects to hold it for 30 s.
 pub(crate) fn lock(name: &str, number: i64, held_s: i64, waiters: usize) -> LockInfo {
     let mut lock = sample().0.clone();
     lock.path = path(name);
@@ -48,7 +48,7 @@ pub(crate) fn lock(name: &str, number: i64, held_s: i64, waiters: usize) -> Lock
     holder.fencing_token = token(number);
     // The real session id has random digits, which a filter for numbers might match.
     holder.owner = SessionId(0x1_0000_0000_0000);
-    // The holder waited for a minute before the grant. This minute is not hold time.
+    // The minute that the holder waited before the grant is not hold time.
     holder.joined_at_ms = NOW_MS - (held_s + 60) * 1_000;
     holder.granted_at_ms = Some(NOW_MS - held_s * 1_000);
     let metadata = holder.metadata.as_mut().unwrap();

@@ -29,7 +29,7 @@ pub(super) struct Rows {
     selected: Option<Row>,
     /// Number of rows above the selected row on the screen.
     above: usize,
-    /// True if the screen shows the first row. In this case, the screen also shows new rows that appear above.
+    /// True if the screen shows the first row. It then also shows new rows that appear above.
     at_top: bool,
 }
 

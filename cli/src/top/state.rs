@@ -126,7 +126,7 @@ impl TopState {
             Input::Key(key) if key.kind != KeyEventKind::Release => return self.key(key),
             Input::Key(_) => {}
             Input::Paste(text) if self.is_typing => self.type_in(&text),
-            // The text was pasted by mistake, and its letters must not act as keys.
+            // Ignore pasted text, because its letters must not act as keys.
             Input::Paste(_) => {}
             Input::Redraw => return Some(Effect::Clear),
             Input::News(news) => self.hear(news),
@@ -171,7 +171,7 @@ impl TopState {
     fn lose(&mut self, why: Option<String>) {
         let at = match &self.link {
             Connectivity::Lost { at, .. } => *at,
-            // Use the time of the last answer, because the store was still reachable at that time.
+            // Use the time of the last answer, because the store was still reachable then.
             _ => self.heard,
         };
         self.link = Connectivity::Lost { at, why };
