@@ -1,4 +1,5 @@
-//! `lockkeeper admin`: lists and ends sessions, drains and reloads a running server over its Unix socket.
+//! `lockkeeper admin`: lists or ends the sessions of a running server, drains it or reloads it. Uses the server's Unix
+//! socket.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
@@ -60,7 +61,7 @@ enum Command {
     Undrain,
     /// Reloads users, super user, four-letter words, certificates and metrics token, like SIGHUP.
     Reload,
-    /// Prints the answer to a four-letter word, even if clients may not send it.
+    /// Prints the response to a four-letter word, even one that clients may not send.
     Word {
         /// The word, such as mntr.
         word: String,

@@ -1,7 +1,7 @@
 //! `lockkeeper bench`: runs the benchmark workloads on any store.
 //!
 //! A run writes only below one new znode ([`Folder`]), and removes this znode at the end, even if the run is
-//! interrupted. The workloads are in this package's library, because the benchmarks in `benches/` also run them.
+//! interrupted.
 
 mod folder;
 mod heading;
@@ -43,7 +43,7 @@ pub(crate) struct Bench {
     /// Unmeasured time before each measurement, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "0.2", value_parser = seconds)]
     warm_up: Duration,
-    /// Start of the new znode's path, to which a random number is added. The parent znode must exist
+    /// Prefix of the new znode's path. A random number is appended. The parent znode must exist
     #[arg(long, value_name = "PATH", default_value = "/lockkeeper-bench")]
     prefix: String,
     /// Number of threads of this command
@@ -61,7 +61,7 @@ pub(crate) struct Bench {
 enum Workload {
     /// One client sends `exists`, which the server answers immediately. Shows the network's share of the other times
     RoundTrip,
-    /// One client sends `set`. Shows how long the store takes to keep a change
+    /// One client sends `set`. Shows how long the store takes to persist a change
     Write,
     /// One client acquires and releases a free lock
     Acquire,
@@ -135,8 +135,7 @@ impl Bench {
         }
     }
 
-    /// Asks the server for its version, then connects the clients. The version must be requested first, because the
-    /// clients may use up all of the server's connections.
+    /// Asks the server for its version before connecting the clients, which may use up all of the server's connections.
     async fn connect<'a>(
         &'a self,
         keeper: &'a Client,

@@ -15,10 +15,10 @@ pub(crate) struct Health {
     /// Address in --metrics-listen of the server or warden
     #[arg(long, value_name = "ADDRESS", value_parser = values::address, default_value = "127.0.0.1:9141")]
     http: SocketAddr,
-    /// Checks that the server opens sessions now, not only that it is alive
+    /// Checks that the server is ready to open sessions, not only that it is alive
     #[arg(long)]
     ready: bool,
-    /// Time limit for the answer
+    /// Time limit for the response
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "5s")]
     timeout: Duration,
 }
@@ -56,7 +56,7 @@ impl Health {
         );
         stream.write_all(head.as_bytes())?;
         let (mut answer, mut buffer) = (Vec::new(), [0; 4_096]);
-        // The deadline applies to the whole answer, because the answer may arrive in small pieces.
+        // The deadline applies to the whole response, which may arrive in small pieces.
         while answer.len() < MAX_ANSWER_BYTES {
             let rest = deadline.saturating_duration_since(Instant::now());
             stream.set_read_timeout(Some(rest.max(Duration::from_millis(1))))?;

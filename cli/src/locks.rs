@@ -21,12 +21,13 @@ use table::{MAX_LINE, MAX_TEXT, Table, duration, fitted};
 /// The arguments of `locks`.
 #[derive(Args, Debug)]
 pub(crate) struct Locks {
-    /// Selects locks. /a/path selects the locks at and below that path, other text the lock names that start with it
+    /// Selects locks. /a/path selects the locks at and below that path. Any other text selects the locks whose names
+    /// start with it
     prefix: Option<String>,
     /// Prints one JSON object per lock
     #[arg(long)]
     json: bool,
-    /// Follows changes. Redraws the whole list on a terminal, and otherwise prints lines for each changed lock
+    /// Follows changes. On a terminal, redraws the whole list. Otherwise prints the lines of each changed lock
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
@@ -141,7 +142,7 @@ pub(crate) fn described(entry: &QueueEntry) -> String {
     parts.join(", ")
 }
 
-/// Returns an entry's label. Without a label, returns the data that the entry has as a candidate in an election.
+/// Returns an entry's label, or else its data as a candidate in an election.
 fn label(entry: &QueueEntry) -> Option<&str> {
     let metadata = entry.metadata.as_ref()?;
     metadata.label.as_deref().or_else(|| leader_data(metadata))

@@ -57,8 +57,8 @@ enum Command {
     /// Runs a command under a lock, and stops it if the lock is lost.
     ///
     /// Sets variables for the command: LOCKKEEPER_TOKEN is the fencing token, LOCKKEEPER_LOCK the path of the lock, and
-    /// LOCKKEEPER_HELD_UNTIL_MS the time (in milliseconds since 1970) until which the lock is certain without a
-    /// renewal. Renews the lock until the command ends, and then ends the processes that the command has left running.
+    /// LOCKKEEPER_HELD_UNTIL_MS the time (in milliseconds since 1970) until which the lock is held even if it is not
+    /// renewed. Renews the lock until the command ends, and then ends the processes that the command has left running.
     ///
     /// Exit codes: the command's exit code, 128 + N if signal N killed the command, 126 if the command cannot be
     /// executed, 127 if it is not found. Exit codes of lockkeeper itself: 69 if the store cannot be reached, 75 if the
@@ -77,7 +77,7 @@ enum Command {
     /// Lists held locks and their holders.
     ///
     /// HELD is the time since the grant. If the store does not know the grant time, HELD shows `queued` and the time
-    /// since the holder joined the queue. OVERDUE is the excess over the time that the holder declared, counted from
+    /// since the holder joined the queue. OVERDUE is how far the holder exceeds the time that it declared, counted from
     /// the grant or the last keep_alive. A name without a leading slash is a lock below /locks.
     Locks(locks::Locks),
     /// Shows the queue of a lock: the holder, then the waiters in order.
@@ -118,17 +118,17 @@ enum Command {
     ///
     /// Without options, serves ./lockkeeper-data on 127.0.0.1:2181, and syncs each write to disk before acknowledging
     /// it. Prints `lockkeeper ready ADDRESS` to stdout when it listens, and the log to stderr. Runs until SIGTERM or
-    /// SIGINT. Durations have the form 500ms, 1.5s, 2m, 1h30m or 1d, and sizes the form 1048575, 64K, 1MiB or 2G. Exit
-    /// codes: 0 stopped in order, 1 failed, 2 wrong usage or configuration.
+    /// SIGINT. Durations are given as 500ms, 1.5s, 2m, 1h30m or 1d, and sizes as 1048575, 64K, 1MiB or 2G. Exit codes:
+    /// 0 stopped cleanly, 1 failed, 2 wrong usage or configuration.
     Serve(Box<serve::Flags>),
-    /// Lists or ends sessions of a running server, drains or reloads it.
+    /// Lists or ends sessions, and drains or reloads a running server.
     ///
     /// Connects to the Unix socket of the server's --admin-socket. Only the server's own user and root may use it. Exit
     /// codes: 0 done, 1 refused, 69 the server cannot be reached, 2 wrong usage.
     Admin(admin::Admin),
     /// Checks that a server is alive, for container health checks.
     ///
-    /// Requests /healthz, or /readyz with --ready, from the server's --metrics-listen, and prints the answer. Exit
+    /// Requests /healthz, or /readyz with --ready, from the server's --metrics-listen, and prints the response. Exit
     /// codes: 0 the check succeeded, 1 it failed, with the reason on stderr.
     Health(health::Health),
     /// Shows or stops this user's store on this machine.
@@ -139,8 +139,8 @@ enum Command {
     Local(local::Local),
     /// Backs up a data directory, even while it is in use.
     ///
-    /// Only reads DIR, and does not delay its server. An existing FILE must be a regular file, and is replaced
-    /// atomically.
+    /// Only reads DIR, and does not delay a server that uses it. An existing FILE must be a regular file, and is
+    /// replaced atomically.
     Backup {
         /// The data directory.
         dir: PathBuf,
@@ -150,7 +150,7 @@ enum Command {
     /// Restores a backup into a new data directory.
     ///
     /// Creates DIR if it is missing. An existing DIR must be empty. Fencing tokens of the restored store are greater
-    /// than all tokens that the original can have issued, so resources that check tokens stay protected.
+    /// than all tokens that the original could have issued, so resources that check tokens stay protected.
     Restore {
         /// The backup.
         file: PathBuf,
@@ -173,16 +173,16 @@ enum Command {
     /// Recovers the readable part of a damaged data directory.
     ///
     /// Only reads DIR. Creates NEW if it is missing. An existing NEW must be empty. NEW receives the store as it was
-    /// right before the first unreadable write, and the report lists all losses after it. Fencing tokens of the
-    /// recovered store are greater than all tokens that the original can have issued, including its lost part. Exits
+    /// right before the first unreadable write. The report lists all losses from that write on. Fencing tokens of the
+    /// recovered store are greater than all tokens that the original could have issued, including its lost part. Exits
     /// with 0 if NEW was written, even if writes are lost.
     Salvage(salvage::Arguments),
     /// Shows which store commands use, and the source of each value.
     ///
     /// Reads the options, the environment and the profiles in ~/.config/lockkeeper/config.toml and
-    /// /etc/lockkeeper/client.toml, as every command does, but does not connect. Hides passwords. The environment
-    /// can select another store, and with two stores a lock can have two holders. So run this command where the
-    /// commands that lock run, for example in the crontab.
+    /// /etc/lockkeeper/client.toml, as every command does, but does not connect. Hides passwords. The environment can
+    /// select another store, and with two stores a lock can have two holders. Therefore run this command in the
+    /// environment of the commands that take locks, for example in the crontab.
     Config(config::Config),
     /// Measures the speed of locks on a store.
     ///
@@ -195,7 +195,7 @@ enum Command {
     BenchHolder(bench::HolderCommand),
     /// Prints the digest of a password, for --user and ACLs.
     ///
-    /// Reads the password as one line from stdin. A terminal does not show it.
+    /// Reads the password as one line from stdin, without echo on a terminal.
     Digest {
         /// The user name.
         user: String,

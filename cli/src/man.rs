@@ -51,7 +51,7 @@ fn write_all(command: Command, dir: &Path) -> io::Result<()> {
     fs::write(dir.join(file), page(command)?)
 }
 
-/// Renders a page. The synopsis is our own, because clap_mangen omits the values of options and `--`.
+/// Renders a page. We write the synopsis ourselves, because clap_mangen omits the values of options and `--`.
 fn page(mut command: Command) -> io::Result<Vec<u8>> {
     let synopsis = synopsis(&mut command).replace('-', r"\-");
     let (has_subcommands, has_version) =

@@ -15,7 +15,7 @@ pub(crate) struct Permits {
     /// New number of permits. Without it, shows the current number
     #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     number: Option<u32>,
-    /// Changes the number even if more permits are taken. No permit is granted until enough of them are released
+    /// Changes the number even if more permits are taken. No further permit is granted until enough are released
     #[arg(long, requires = "number")]
     force: bool,
     #[command(flatten)]

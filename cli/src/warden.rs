@@ -29,7 +29,8 @@ use crate::values;
 /// The arguments of `warden`.
 #[derive(Args, Debug)]
 pub(crate) struct Warden {
-    /// Selects locks. /a/path selects the locks at and below that path, other text the lock names that start with it
+    /// Selects locks. /a/path selects the locks at and below that path. Any other text selects the locks whose names
+    /// start with it
     prefix: Option<String>,
     /// Takes a lock away if the holder exceeds the auto-unlock time that it declared. Safe only if every resource that
     /// the locks protect checks fencing tokens
@@ -49,7 +50,7 @@ pub(crate) struct Warden {
     target: Target,
 }
 
-/// Default log level. Leaves out the library's warden, because its lines repeat the reports on stdout.
+/// Default log level. Excludes the library's warden, because its lines repeat the reports on stdout.
 const LOG: &str = "warn,lockkeeper_warden=info,lockkeeper::warden=off";
 
 const PAUSE: Duration = Duration::from_secs(1);

@@ -102,8 +102,8 @@ async fn remove_all(session: &Session, top: &ZnodePath) -> Result<(), Error> {
     }
     found.reverse();
     for some in found.chunks(AT_ONCE) {
-        // Send a whole chunk before awaiting the first answer. The session executes its requests in the order of
-        // sending, so children are still deleted before their parents.
+        // Send a whole chunk before awaiting the first reply. The session executes requests in the order in which they
+        // were sent, so children are still deleted before their parents.
         let deletes: Vec<_> = some.iter().map(|path| session.delete(path, None)).collect();
         for delete in deletes {
             match delete.await {

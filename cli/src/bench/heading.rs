@@ -166,7 +166,7 @@ enum Address {
 }
 
 impl Address {
-    /// Returns the addresses in a URL. Expects a URL that a client has printed, because it contains every port.
+    /// Returns the addresses in a URL. Expects a URL as printed by a client, which includes every port.
     fn all(url: &str) -> Vec<Self> {
         let Some((scheme, rest)) = url.split_once("://") else {
             return Vec::new();

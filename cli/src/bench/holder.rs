@@ -10,7 +10,7 @@ use crate::target::{Target, lock_path};
 
 pub(crate) const HOLDER: &str = "bench-holder";
 
-/// Its arguments.
+/// The arguments of this process.
 #[derive(Args, Debug)]
 pub(crate) struct HolderCommand {
     name: String,

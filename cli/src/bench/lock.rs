@@ -14,8 +14,8 @@ pub trait Lock: Clone + Send + Sync + 'static {
 
     fn unlock(guard: Self::Guard) -> impl Future<Output = Result<(), LockError>> + Send;
 
-    /// Returns the grant's token. `None` if the measured system has no tokens. Contenders that join the queue later get
-    /// higher tokens.
+    /// Returns the grant's token, or `None` if the measured system has no tokens. Contenders that join the queue later
+    /// get higher tokens.
     fn token(guard: &Self::Guard) -> Option<i64>;
 
     fn share(&self) -> u32 {
@@ -105,7 +105,7 @@ impl Place {
         }
     }
 
-    /// Gives one more contender the time to find its predecessor. The contender must have sent its request before this
+    /// Gives one more contender time to find its predecessor. The contender must have sent its request before this
     /// call.
     pub async fn settled_again(&self) {
         self.pause_if_remote(REMOTE_PAUSE).await;

@@ -27,7 +27,7 @@ const SESSIONS_OF_KEYS: usize = 2;
 
 const PERMITS: u32 = 3;
 
-/// In the read-write lock workload, one of this many clients writes, and the others read.
+/// In the read-write lock workload, one in this many clients writes, and the others read.
 const WRITER: usize = 8;
 
 /// Session timeout of the process that is killed. The server may negotiate a longer timeout.
@@ -141,7 +141,7 @@ impl<'a> Run<'a> {
             }
             Workload::Write => {
                 let session = self.clients[0].session().await?;
-                // Not the folder itself, because etcd has no key for a container.
+                // Write to a child of the folder, because etcd has no key for a container.
                 let written = path.as_znode();
                 match session.create(written, DATA, CreateMode::Persistent).await {
                     Ok(_) | Err(Error::NodeExists { .. }) => {}

@@ -30,7 +30,7 @@ pub trait BenchLock: Clone + Send + Sync + 'static {
     }
 }
 
-/// The share of a whole lock. A client that holds this share excludes all others.
+/// The share of a client that holds the whole lock and excludes all others.
 pub const WHOLE: u32 = 1 << 20;
 
 pub fn token(held: &impl LockGuard) -> i64 {

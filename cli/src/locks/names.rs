@@ -28,7 +28,7 @@ pub(crate) fn lock_prefix(text: Option<&str>) -> Result<LockPrefix, Failure> {
     }
 }
 
-/// Returns the name with which a lock is given on the command line. This is the inverse of
+/// Returns the name of a lock as given on the command line. This is the inverse of
 /// [`lock_path`](crate::target::lock_path).
 pub(crate) fn lock_name(path: &ZnodePath) -> String {
     let text = LockPath::new(LOCKS).ok().and_then(|it| it.key_text(path));

@@ -1,4 +1,4 @@
-//! Tables and durations for people.
+//! Human-readable tables and durations.
 
 use std::fmt::Write;
 use std::time::Duration;
