@@ -185,7 +185,7 @@ impl Engine {
         outcome
     }
 
-    /// Reads the clock. Each reading takes time, so this skips the monotonic time for sessions without deadlines, and
+    /// Reads the clock. Because each reading takes time, skips the monotonic time for sessions without deadlines, and
     /// the date if no answer will show it.
     fn now(&self, has_deadline: bool, is_dated: bool) -> Now {
         let mut now = Now::default();
@@ -206,8 +206,8 @@ impl Engine {
         }
     }
 
-    /// Ends sessions and reaps znodes that are due at `alarm`. Returns the time of the next alarm. `None` if no alarm
-    /// is needed or another timer is responsible.
+    /// Ends sessions and reaps znodes that are due at `alarm`. Returns the time of the next alarm, or `None` if no
+    /// alarm is needed or another timer is responsible.
     fn tick(self: &Arc<Self>, alarm: BootInstant) -> Option<BootInstant> {
         let mut state = self.state.lock();
         // Alarms cannot be canceled. If the store has set another alarm since, the timer of this alarm ends here.
@@ -234,7 +234,7 @@ impl Engine {
         next
     }
 
-    /// Returns a timer for the rest of the pause during which no session is admitted. `None` without a pause.
+    /// Returns a timer for the rest of the pause during which no session is admitted, or `None` if there is no pause.
     ///
     /// A pause is needed after a restart that has ended the sessions of other processes. Until the sessions' timeouts
     /// have passed, clients may still believe that these sessions are alive (invariant 6).

@@ -40,16 +40,16 @@ pub(crate) struct Connection {
     password: [u8; 16],
     pub(super) outbox: Arc<Outbox>,
     barrier: Option<Arc<DurabilityBarrier>>,
-    /// Transaction that logs the session's timeout, set when the client proves its identity over this connection. No
+    /// Transaction that logs the session's timeout. Set when the client proves its identity over this connection. No
     /// message leaves before the log has this transaction, whatever the durability class.
     proved_at: AtomicI64,
     room: Mutex<Option<BoxFuture<()>>>,
-    /// Changes since the last [`take_changes`](Self::take_changes). `None` without an audit log.
+    /// Changes since the last [`take_changes`](Self::take_changes). `None` if there is no audit log.
     changes: Option<Box<Mutex<Vec<AuditedChange>>>>,
     has_woken: AtomicBool,
 }
 
-/// A change that was made, or that was refused because the session had no right to it.
+/// A change that was made, or that was refused because the session had no right to make it.
 #[derive(Debug)]
 pub(crate) struct AuditedChange {
     pub(crate) change: Change,

@@ -62,7 +62,7 @@ pub(super) struct Timeouts {
     /// True if nothing was acknowledged to sessions of other processes before the log had it. A restart can then
     /// continue these sessions.
     pub(super) are_sessions_kept: bool,
-    /// No session is opened before this time, because clients may still believe in sessions that the restart has ended.
+    /// No session is opened before this time, because clients may still rely on sessions that the restart has ended.
     pub(super) pause_until: Option<BootInstant>,
 }
 
@@ -95,7 +95,7 @@ impl Durable {
         self.failure().is_none() && self.queue.has_reserve()
     }
 
-    /// Checks that a request may be carried out. Returns the last transaction of other sessions that the answer will
+    /// Checks that a request may be carried out. Returns the last transaction by another session that the answer will
     /// show.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ impl Durable {
         if !self.queue.takes_any() && core.needs_log(session, request) {
             self.check_room(core.txn_bytes(session, request), request)?;
         }
-        // `shown_by` covers the transactions of other sessions that the answer shows. `bind` adds the request's own
+        // `shown_by` covers the transactions by other sessions that the answer shows. `bind` adds the request's own
         // transaction.
         Ok(core.shown_by(request))
     }
@@ -157,7 +157,7 @@ impl Durable {
         *bound
     }
 
-    /// Returns the future that an answer with this bound must wait for. `None` if the answer may leave now.
+    /// Returns the future that an answer with this bound must wait for, or `None` if the answer may leave now.
     pub(super) fn passage(&self, bound: Zxid) -> Option<DurabilityWait> {
         let barrier = &self.queue.barrier;
         (!barrier.is_open_to(bound)).then(|| barrier.passage(bound))
@@ -181,8 +181,8 @@ impl Durable {
         match self.queue.barrier.hold(shown, cell, news) {
             None => true,
             Some(held_to) => {
-                // The barrier keeps the held events of all sessions in one order, so this event may wait for a later
-                // transaction than its own. Later answers of this session must wait as long. Otherwise they would
+                // The barrier keeps the held events of all sessions in one order, so this event may have to wait for a
+                // later transaction than its own. Later answers to this session must wait equally long, or they would
                 // overtake the event (invariant 9).
                 *bound = held_to;
                 false
@@ -190,7 +190,7 @@ impl Durable {
         }
     }
 
-    /// Returns the end of the pause during which no session is admitted. Returns `None` without a pause. If the pause
+    /// Returns the end of the pause during which no session is admitted, or `None` if there is no pause. Once the pause
     /// is over, records its end in the log.
     pub(super) fn pause(&mut self, now: BootInstant) -> Option<BootInstant> {
         let until = self.timeouts.pause_until?;
@@ -226,7 +226,7 @@ impl Durable {
         is_busy.then(|| Box::pin(self.queue.clone().wait_for_room(SESSION_BYTES, false)) as _)
     }
 
-    /// Returns a future that waits until a busy log has room for the request. `None` if there is room, or if the
+    /// Returns a future that waits until a busy log has room for the request, or `None` if there is room or if the
     /// request will be refused because the disk is full.
     pub(super) fn request_room(
         &self,
@@ -245,7 +245,7 @@ impl Durable {
         is_busy.then(|| Box::pin(self.queue.clone().wait_for_room(bytes, frees(request))) as _)
     }
 
-    /// Notes the timeout of a new session. `opened` is the transaction that opened the session. It is not in the log
+    /// Notes the timeout of a new session. `opened` is the transaction that opened the session, which is not in the log
     /// yet.
     pub(super) fn note_timeout(&mut self, ms: u64, opened: Zxid) {
         // Record only a new longest timeout, because only the longest one determines a pause.
@@ -256,14 +256,14 @@ impl Durable {
         }
     }
 
-    /// Holds back all messages to a new session until the log has the transaction that opened the session. The log must
-    /// also have the longest timeout, which may be the timeout of this session.
+    /// Holds back all messages to a new session until the log has the transaction that opened the session and the
+    /// longest timeout, which may be this session's own.
     pub(super) fn hold_session(&self, bound: &mut Zxid) -> DurabilityWait {
         let barrier = &self.queue.barrier;
         *bound = self.visible_zxid.max(self.timeouts.recorded_at).max(*bound);
-        // In the durability class `None`, messages may leave before the log has the transactions that they show. But
+        // In the durability class `None`, messages may leave before the log has the transactions that they show, but
         // the longest timeout must be in the log first. Otherwise the pause after a restart could end while a client
-        // still believes in its session (invariant 6).
+        // still considers its session alive (invariant 6).
         match barrier.has_written(self.timeouts.recorded_at) {
             true => barrier.passage(*bound),
             false => barrier.written(*bound),

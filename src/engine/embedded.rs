@@ -169,7 +169,7 @@ impl Embedded {
     }
 
     /// Makes a change without a request. Returns `None` without side effects if the answer would have to wait. `shown`
-    /// returns the last transaction that another session made and that the answer reflects.
+    /// returns the last transaction by another session that the answer reflects.
     #[inline]
     fn change<T, R>(
         &self,

@@ -1,4 +1,4 @@
-//! Opening and closing of stores in a folder. All handles of a process to one folder share one store.
+//! Opening and closing stores in folders. All handles of a process to one folder share one store.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -100,7 +100,8 @@ impl Store {
         Error::if_forked()?;
         let path = made(path.as_ref())?;
         loop {
-            // Hold this lock while the store is opened, so that two threads get the same store.
+            // Hold this lock while the store is opened, so that two concurrent calls for the same folder return the
+            // same store.
             let mut stores = STORES.lock();
             if let Some((engine, release)) = stores.get(&path) {
                 if let Some(engine) = engine.upgrade() {
@@ -167,7 +168,7 @@ pub(super) fn open_disk(
 
 #[cfg(feature = "simulation")]
 impl Store {
-    /// Opens the store on a disk, and starts no threads for its log. The caller writes the log.
+    /// Opens the store on a disk without starting threads for its log. The caller writes the log.
     pub(crate) fn on_disk(
         disk: &Arc<dyn Disk>,
         options: &StoreOptions,
@@ -187,8 +188,7 @@ impl Store {
 }
 
 /// Opens the store on a disk, repairs its log and writes the first batch. The returned [`LogParts`] write the rest of
-/// the log. Also returns the last epoch that was reserved before this opening, and the last epoch that this opening
-/// reserves.
+/// the log. Also returns the last epoch that was reserved before this call, and the last epoch that this call reserves.
 pub(super) fn read(
     disk: &Arc<dyn Disk>,
     target: String,
@@ -229,7 +229,7 @@ pub(super) fn read(
 /// A pause exceeds the timeout by this fraction (1/100), because clients' clocks may be slower than ours.
 const DRIFT: u32 = 100;
 
-/// Returns the end of the pause that the restart makes necessary. `None` if no pause is needed.
+/// Returns the end of the pause that the restart makes necessary, or `None` if no pause is needed.
 fn pause_until(now: BootInstant, remote: &RemoteSessions) -> Option<BootInstant> {
     if !remote.owe_pause() {
         return None;

@@ -17,15 +17,14 @@ use crate::model::protocol::{Create, Request};
 use crate::model::types::{CreateMode, Zxid};
 use crate::runtime::clock::Clock;
 
-/// Flags in the first byte of the input. Bits 2 and 3 of this byte select the durability class of the first opening.
-/// Bits 4 and 5 select the class of the second opening.
+/// Flags in the first byte of the input. Bits 2 and 3 of this byte select the durability class with which the store is
+/// first opened, and bits 4 and 5 the class with which it is opened again.
 const IS_BACKUP: u8 = 1;
 const IS_CLOSED_IN_ORDER: u8 = 2;
 /// Flag that selects a salvaged copy of the directory.
 const IS_SALVAGED: u8 = 1 << 6;
 
-/// More than the longest pause after a restart. That pause is the longest timeout that a log can contain, plus a
-/// margin.
+/// Longer than the longest pause after a restart, which is the longest timeout that a log can contain plus a margin.
 const LONGEST_PAUSE: Duration = Duration::from_secs(26 * 24 * 3600);
 
 impl Store {
@@ -72,7 +71,7 @@ pub(crate) fn opening(bytes: &[u8]) -> bool {
     world.end(flags & IS_CLOSED_IN_ORDER != 0);
     let mut again = match World::open(&disk, &options(flags >> 4)) {
         Ok(again) => again,
-        // Each opening uses up an epoch, so the store may have none left for the second opening.
+        // Opening a store uses up an epoch, so none may be left when it is opened again.
         Err(Error::StoreFailed { .. }) if log::epoch::is_nearly_exhausted(last) => return true,
         Err(error) => panic!("it does not open again: {error}"),
     };

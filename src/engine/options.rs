@@ -39,9 +39,9 @@ pub struct StoreOptions {
 /// attached, the store writes the container within a tenth of a second, but the answer does not wait for this.
 ///
 /// After an unclean stop, the log may lack transactions that were acknowledged to sessions of other processes, such as
-/// the release of a lock. The store cannot continue these sessions. At its next start it ends all of them, and opens no
-/// new session while a client may still believe in its old session. This *pause* lasts for the longest timeout ever
-/// granted, plus a hundredth for slow clocks. A call that opens a session waits for the end of the pause. The
+/// the release of a lock. The store cannot continue these sessions. At its next start, it ends all of them, and opens
+/// no new session while a client may still consider its old session alive. This *pause* lasts for the longest timeout
+/// ever granted, plus a hundredth for slow clocks. A call that opens a session waits for the end of the pause. The
 /// durability class of the stopped run decides whether there is a pause, not the class of the next run. If a store was
 /// ever served, its copies and the stores restored from its backups pause in every class, for the longest timeout ever
 /// granted or allowed ([`StoreOptions::session_timeouts`]).
@@ -51,14 +51,14 @@ pub enum Durability {
     /// The write is on the disk (`fdatasync`) before it is acknowledged.
     #[default]
     Fsync,
-    /// Works as `Fsync` for persistent znodes. Writes that concern only sessions of other processes and their ephemeral
-    /// znodes are acknowledged before they are on the disk. After an unclean stop, these sessions are ended, and a
-    /// pause follows (see above).
+    /// Works like `Fsync` for persistent znodes. Writes that concern only sessions of other processes and their
+    /// ephemeral znodes are acknowledged before they are on the disk. After an unclean stop, these sessions are ended,
+    /// and a pause follows (see above).
     DelayedRestart,
     /// A write is acknowledged without waiting for the disk. The store writes in the background. It syncs full
     /// segments, the data that keeps tokens from repeating, and everything when it is closed. Answers wait for the log
-    /// only when its room runs short. After the machine stops, some of the last acknowledged writes may be missing. The
-    /// recovered store is the store as it was at one earlier moment.
+    /// only when the log runs short of room. After the machine stops, some of the last acknowledged writes may be
+    /// missing. The recovered store then has the content of one earlier moment.
     None,
 }
 
@@ -144,7 +144,7 @@ impl StoreOptions {
     /// together.
     ///
     /// - A znode counts as its path, its data, its access control list (80 bytes per entry plus the entry's texts), and
-    ///   384 bytes more. The sum is about the memory that it uses.
+    ///   384 bytes more. This sum approximates the znode's memory use.
     /// - A watch counts as its path plus 256 bytes, a session as 512 bytes, and an identity as 192 bytes plus three
     ///   times its text. Watches, sessions and identities of this process do not count.
     ///

@@ -23,7 +23,8 @@ use crate::runtime::future::wake;
 pub(crate) struct Outbox {
     inner: Mutex<Inner>,
     waker: AtomicWaker,
-    /// True while the store asks the connection whether the client has sent signs of life that are not read yet.
+    /// True while the store asks the connection for signs of life that the client has sent but the connection has not
+    /// read.
     is_asked: AtomicBool,
     unread: Arc<Unread>,
 }
@@ -54,7 +55,7 @@ pub(crate) struct Item {
 #[derive(Debug)]
 pub(crate) enum Message {
     WatchUpdate {
-        /// The watch. It has no meaning if the event results from a setWatches request.
+        /// Meaningless if the event results from a setWatches request.
         watch: WatchKey,
         news: WatchUpdate,
     },
@@ -160,8 +161,8 @@ impl Outbox {
     }
 
     /// Sets the number of bytes that the connection's task holds in unsent messages and waiting requests. Call this
-    /// after each [`take`](Self::take). Until the call, all messages that were taken out still count towards the limit
-    /// of all clients.
+    /// after each [`take`](Self::take). Until then, all messages that were taken out still count towards the limit of
+    /// all clients.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn set_beside(&self, bytes: usize) {
         let mut inner = self.inner.lock();
@@ -224,8 +225,8 @@ impl Outbox {
         }
     }
 
-    /// Returns the reason why the connection must be closed immediately and its messages dropped. `None` if it may stay
-    /// open or may still send its messages.
+    /// Returns the reason why the connection must be closed immediately and its messages dropped, or `None` if it may
+    /// stay open or still send its messages.
     pub(crate) fn is_cut(&self) -> Option<Ending> {
         self.inner.lock().is_cut()
     }

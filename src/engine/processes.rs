@@ -12,11 +12,11 @@ use crate::runtime::process::LocalProcess;
 
 impl Connection {
     /// Records the process whose exit ends the session, or that there is none. Await this before the client learns that
-    /// it has the session, because the previously recorded process may exit from then on, and its exit must not end the
+    /// it has the session. From then on, the previously recorded process may exit, and its exit must not end the
     /// session.
     ///
     /// # Errors
-    /// [`StoreFailed`](crate::Error::StoreFailed). The disk then still names the process that was recorded before.
+    /// [`StoreFailed`](crate::Error::StoreFailed). The disk then still names the previously recorded process.
     pub(crate) async fn end_with(&self, process: Option<LocalProcess>) -> Result<()> {
         let (engine, session) = (self.engine.clone(), self.session);
         if engine.process_of(session.slot) == process {

@@ -70,7 +70,7 @@ impl State {
     }
 
     /// Holds back all messages to a new session ([`Durable::hold_session`]). Returns the future that the client must
-    /// wait for. `None` without a log.
+    /// wait for, or `None` if the store has no log.
     pub(super) fn hold_session(&mut self, slot: u32) -> Option<DurabilityWait> {
         let durable = self.durable.as_ref()?;
         Some(durable.hold_session(self.sessions.min_durable_zxid(slot)))
@@ -113,7 +113,7 @@ impl Remote {
         self.engine.state.lock().sessions.unread().bytes()
     }
 
-    /// Opens a session with an outbox of at most `limit` bytes. Waits for the end of a pause, and until the log has the
+    /// Opens a session with an outbox of at most `limit` bytes. Waits until any pause is over and until the log has the
     /// timeout that the client may rely on.
     ///
     /// # Errors
@@ -203,7 +203,7 @@ impl Remote {
         let now = engine.now(true, true);
         let mut state = engine.state.lock();
         // Check only that the log has not failed, not that it has room. A reconnection is not a transaction, and
-        // clients must get back to their locks even if the disk is full.
+        // clients must regain access to their locks even if the disk is full.
         state.check_log()?;
         // Remove the session's watches in pieces, so that other tasks can take the lock in between.
         while state.core.displace(id, password) {

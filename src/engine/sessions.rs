@@ -1,5 +1,5 @@
-//! [`SessionTable`]: the part of each session that the engine keeps outside the core. Sessions have the same slots as
-//! in the core.
+//! [`SessionTable`]: the part of each session that the engine keeps outside the core. A session has the same slot here
+//! and in the core.
 
 use std::sync::{Arc, Weak};
 
@@ -25,7 +25,7 @@ struct Slot {
     peer: Peer,
     /// The transaction that the log must have before any further message to the session leaves.
     bound: Zxid,
-    /// Dropping this sender when the session ends or is reattached completes the session's
+    /// Dropped when the session ends or is reattached, which completes the session's
     /// [`Follower`](super::connection::Follower).
     follower: Option<oneshot::Sender<()>>,
     /// The process whose exit ends the session.
@@ -158,7 +158,7 @@ impl SessionTable {
             .filter_map(|outbox| outbox.account().map(|account| (account, outbox)))
             .collect();
         let own = self.unread.own_bytes(unread.len());
-        // Connections that hold less than half of an equal share of the limit are closed last, so that slow clients do
+        // Connections that hold at most half of their equal share of the limit are closed last, so that slow clients do
         // not cost a reading client its connection.
         unread.sort_unstable_by_key(|((bytes, since), _)| (*bytes <= own, *since));
         for (_, outbox) in unread {

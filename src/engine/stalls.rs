@@ -23,7 +23,7 @@ const SLACK: Duration = Duration::from_millis(50);
 /// during its suspension.
 #[derive(Debug)]
 pub(super) struct StallMeter {
-    /// Due time of the next beat, or the time up to which its lateness was counted already.
+    /// Due time of the next beat, or the time up to which its lateness was already counted.
     due: BootInstant,
     pub(super) counted: Histogram<{ STALL_BOUNDS_NS.len() }>,
 }

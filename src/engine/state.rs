@@ -71,7 +71,7 @@ impl State {
         self.apply_logged(|core, effects, _| act(core, effects))
     }
 
-    /// Works as [`apply`](Self::apply), for a call that also appends a record to the log. The record precedes the
+    /// Works like [`apply`](Self::apply), for a call that also appends a record to the log. The record precedes the
     /// call's transactions.
     #[inline]
     pub(super) fn apply_logged<T>(
@@ -95,8 +95,8 @@ impl State {
         }
     }
 
-    /// Returns true if an answer about a session's own entries need not wait for the log. Always false for a session
-    /// whose changes are logged.
+    /// Returns true if an answer about a session's own entries need not wait for the log. Always returns false for a
+    /// session whose changes are logged.
     #[inline]
     pub(super) fn answers_at_once(&mut self, slot: u32, shown: impl FnOnce(&Core) -> Zxid) -> bool {
         match &self.durable {
@@ -126,8 +126,8 @@ impl State {
         }
     }
 
-    /// Returns the future that an answer showing the transaction `shown` must wait for. The future also waits until
-    /// earlier answers of the session may leave. `None` if the answer may leave now.
+    /// Returns the future that an answer showing the transaction `shown` must wait for, or `None` if the answer may
+    /// leave now. The future also waits until earlier answers of the session may leave.
     #[inline]
     pub(super) fn passage(&mut self, slot: u32, shown: Zxid) -> Option<DurabilityWait> {
         let durable = self.durable.as_ref()?;

@@ -20,7 +20,7 @@ const PIECE: usize = 4_096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NotAdmitting {
-    /// Clients may still believe in sessions that a restart has ended.
+    /// Clients may still rely on sessions that a restart has ended.
     Pause,
     /// The log has failed, or the disk is full.
     Refused(Error),

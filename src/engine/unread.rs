@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Number of bytes that wait for the clients of a store to read them, over all connections.
+/// Number of bytes, over all connections, that a store's clients have not read yet.
 ///
 /// While the sum exceeds the limit, the connection with the oldest unread bytes is closed, unless it holds few bytes. A
 /// client that keeps reading never loses its connection, no matter how much it requests. The age of a byte is the
@@ -34,7 +34,7 @@ impl Default for Unread {
 }
 
 // All accesses are `Relaxed`, because the numbers are independent of each other. If a thread reads an outdated number,
-// a slow reader is only closed one message later.
+// a slow reader's connection is only closed one message later.
 impl Unread {
     #[cfg(any(test, feature = "server"))]
     pub(super) fn set_limit(&self, limit: usize) {
@@ -66,7 +66,7 @@ impl Unread {
         if let Some(more) = bytes.checked_sub(before) {
             self.bytes.fetch_add(more, Ordering::Relaxed);
             let came = self.came.fetch_add(more as u64, Ordering::Relaxed);
-            // The oldest byte determines the age, so new bytes do not change it while others wait.
+            // The oldest byte determines the age, so new bytes do not change the age while older ones wait.
             if before == 0 {
                 account.mark(came);
             }

@@ -146,7 +146,7 @@ fn nothing_is_done_where_a_request_is_needed() {
     assert!(!other.leave(entered.entry, DeleteReason::Released));
     assert!(session.has_entry(entered.entry));
 
-    // The queue now has a child `leases`, so its children would have to be listed, which only a request does.
+    // With the child `leases`, the queue's children have to be listed, and only a request lists them.
     now(session.create(&path("/q/leases"), "", CreateMode::Persistent)).unwrap();
     assert!(enter(&session, &queue, name(2, EntryRole::Lock)).is_none());
     now(session.delete(&path("/q/leases"), None)).unwrap();
@@ -206,7 +206,7 @@ fn a_queue_that_was_deleted_and_created_anew_is_found_again() {
         Some(path("/q"))
     );
 
-    // The handle also works for sessions of another store. There, the queue has another slot.
+    // The handle also works for sessions of another store, where the queue has another slot.
     let elsewhere = Store::memory();
     let (_client, session) = session_of(&elsewhere, None);
     let there = enter(&session, &queue, name(4, EntryRole::Lock)).unwrap();

@@ -125,7 +125,7 @@ fn another_number_of_permits_ends_the_wait_of_the_head_alone() {
     now(session.set_data(&path(PERMITS), "2", None)).unwrap();
     assert_eq!(clear(&mut turn), Some(true), "its limit counts no more");
     assert_eq!(clear(&mut behind), None);
-    // The next entry's limit belongs to an outdated number of permits, so the entry is notified when it becomes the
+    // The next entry's limit applies to an outdated number of permits, so the entry is notified when it becomes the
     // head.
     now(session.delete(&first, None)).unwrap();
     assert_eq!(clear(&mut behind), Some(true));
@@ -220,7 +220,7 @@ fn each_is_told_when_nothing_blocks_it_and_never_before() {
             let orders: Vec<_> = waiting.iter().map(|waiter| waiter.order).collect();
             for waiter in &mut waiting {
                 let is_first = orders.iter().all(|order| *order >= waiter.order);
-                // The waiter's limit applies only while the number of permits is the one that the waiter knows.
+                // The waiter's limit applies only while the number of permits is still the one that the waiter knows.
                 let is_current = number.as_ref() == Some(&waiter.number);
                 let is_full = is_current && held > waiter.limit;
                 let is_blocked = !is_first || is_full;

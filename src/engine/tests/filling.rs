@@ -389,7 +389,7 @@ fn accepted_writes_fit_behind_the_largest_batches() {
         let asked = sizes.map(|size| store.writer.submit(set(&at, size)));
         let asked: Vec<_> = asked.collect();
         store.write_all();
-        // This panics if an accepted write does not fit and so gets no answer.
+        // Panics if an accepted write gets no answer because it does not fit.
         let accepted = asked.into_iter().map(|response| now(response).is_ok());
         assert!(accepted.filter(|accepted| *accepted).count() > 1);
     }

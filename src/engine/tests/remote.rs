@@ -1,4 +1,4 @@
-//! Sessions of other processes, also when the store's process ends.
+//! Sessions of other processes, including when the store's process ends.
 
 use super::bench::*;
 use super::*;

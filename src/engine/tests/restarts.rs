@@ -1,5 +1,5 @@
 //! Sessions of other processes across restarts, copies and changes of the durability class. No session is admitted
-//! while a client may still believe in a session that was ended.
+//! while a client may still consider its ended session alive.
 
 use super::bench::*;
 use super::world::*;
@@ -189,7 +189,7 @@ fn a_crash_after_a_change_of_durability_waits_for_the_sessions_of_before() {
     }
 }
 
-/// A client believes in its session until its timeout has passed, even if the server is killed.
+/// A client considers its session alive until the timeout has passed, even if the server is killed.
 #[test]
 fn a_restart_waits_for_every_timeout_that_a_client_was_told() {
     for durability in ALL {
@@ -214,8 +214,8 @@ fn a_restart_waits_for_every_timeout_that_a_client_was_told() {
     }
 }
 
-/// With `Durability::None`, only the answer with a longer timeout waits for the log, because a restart must know the
-/// timeout.
+/// With `Durability::None`, only an answer that grants a longer timeout waits for the log, because a restart must know
+/// the timeout.
 #[test]
 fn a_client_is_told_of_a_longer_timeout_when_the_log_has_it() {
     for durability in ALL {

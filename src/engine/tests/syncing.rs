@@ -166,7 +166,7 @@ fn answers_that_show_a_write_wait_for_its_sync_and_others_leave_at_once() {
     let third = connect();
     let leaves = [exists("/old"), create("/mine", CreateMode::Ephemeral)]
         .map(|request| third.submit(request).now_or_never().is_ok());
-    // Let the syncs go before an assertion can fail, because dropping the store waits for the disk.
+    // Let the syncs finish before an assertion can fail, because dropping the store waits for the disk.
     slow.syncs.let_go();
 
     assert_eq!(waits, [true; 5]);

@@ -34,7 +34,8 @@ pub(super) struct Past {
     /// Transactions that are logged synchronously. No answer or event may leave before the log has the transactions
     /// that it shows.
     surely: BTreeSet<Zxid>,
-    /// For each path, the last transaction of `surely` that changed it. The children of a path have the entry `path/`.
+    /// For each path, the last transaction of `surely` that changed it. The entry `path/` is for the children of
+    /// `path`.
     changed: BTreeMap<String, Zxid>,
     /// Transactions up to this zxid must survive, because they were acknowledged or seen.
     pub(super) must: Zxid,
@@ -75,7 +76,7 @@ struct Watching {
     armed: Zxid,
 }
 
-/// A watched znode, or its children if the text ends with a slash.
+/// A watched znode, or the children of a znode if the text ends with a slash.
 type Spot = String;
 
 pub(super) fn wait<F: Future>(future: F) -> F::Output {
@@ -227,7 +228,7 @@ fn children_of(path: &str) -> Spot {
 }
 
 impl World {
-    /// `touched` are the znodes that the answer may show.
+    /// `touched` contains the znodes that the answer may show.
     pub(super) fn ask(
         &self,
         past: &mut Past,
