@@ -31,7 +31,7 @@ pub struct Summary {
     pub zxid: Zxid,
     /// Number of znodes, including the four that every store has.
     pub znodes: u64,
-    /// Number of sessions that belong to other processes than the store's. A restore ends these sessions.
+    /// Number of sessions of processes other than the store's. A restore ends these sessions.
     pub sessions: u64,
     /// The size of the backup file in bytes. After a salvage, the size of the new directory's snapshot.
     pub bytes: u64,
@@ -99,7 +99,7 @@ impl<W: io::Write + Send> DiskFile for Stream<W> {
         refused()
     }
 
-    /// Appends and ignores the offset, because [`snapshot::write`] writes in order and leaves no gap.
+    /// Appends `bytes` and ignores the offset, because [`snapshot::write`] writes in order and leaves no gap.
     fn write_at(&self, _at: u64, bytes: &[u8]) -> io::Result<()> {
         let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         stream.write_all(bytes)
@@ -128,13 +128,13 @@ fn content(disk: &dyn Disk, now_ms: i64) -> Result<(Head, Core)> {
 
 /// Restores the backup `file` into the directory `dir`, which must be empty or missing.
 ///
-/// The restored store continues above all zxids that the original has assigned since the backup, so tokens do not go
-/// back. Opening the restored store ends the sessions of other processes, because these processes may have released and
-/// acquired locks since the backup.
+/// The restored store continues above all zxids that the original has assigned since the backup, so tokens never go
+/// backward. Opening the restored store ends the sessions of other processes, because these processes may have released
+/// and acquired locks since the backup.
 ///
-/// If the original was served, the opened store then admits no session for some time, because a client may still
-/// believe that its ended session is alive. This pause is one percent longer than the longest timeout that the original
-/// granted or allowed, or that the options of the opening allow.
+/// If the original was served, the restored store admits no session for some time after it is opened, because a client
+/// may still consider its ended session alive. This pause is one percent longer than the longest timeout that the
+/// original granted or allowed, or that the options of the restored store allow.
 ///
 /// Blocks the thread, and needs as much memory as the store's content.
 ///

@@ -3,8 +3,8 @@
 //! Integers are little-endian. A *varint* is a LEB128 number of at most ten bytes. Signed varints use zigzag encoding.
 //! Text and data are a length (varint) followed by the bytes.
 //!
-//! Decoding is total. Any input gives a value or [`Malformed`], and no length field in the input makes us allocate more
-//! than the size of the input.
+//! Decoding is total. Every input yields a value or [`Malformed`], and no length field in the input makes us allocate
+//! more than the size of the input.
 
 use bytes::Bytes;
 

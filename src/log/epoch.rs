@@ -1,5 +1,5 @@
-//! Epochs, the upper halves of zxids. Each opening of a store starts a new epoch, so the zxids of this run are above
-//! all zxids that an earlier run has assigned, including zxids that never reached the log (invariant 5).
+//! Epochs, the upper halves of zxids. A store starts a new epoch each time it is opened, so its new zxids are above all
+//! zxids that it has assigned before, including zxids that never reached the log (invariant 5).
 //!
 //! A restored, copied or salvaged store cannot know which zxids the original or another copy has assigned since. So
 //! these stores share a [limit](limit) that moves with the clock. No store assigns zxids above the limit, and every
@@ -21,8 +21,7 @@ const LEAD: u32 = 4096;
 const MOST_RESERVED: u32 = LEAD + 1;
 
 /// Last epoch in which a store may be opened. The clock reaches it in the year 2109, but a forged header may contain it
-/// earlier. The 2^20 epochs above it are more than one run can use up. Recovery reads no zxid above these epochs
-/// ([`HIGHEST`]).
+/// earlier. No run can use up the 2^20 epochs above it. Recovery reads no zxid above these epochs ([`HIGHEST`]).
 const LAST: u32 = (HIGHEST >> EPOCH_BITS) as u32 - (1 << 20);
 
 const EPOCH_BITS: u32 = 32;
@@ -56,8 +55,8 @@ fn limit(now_ms: i64) -> Zxid {
     above(now_ms, LEAD.into())
 }
 
-/// Returns the first zxid for an opening. No earlier run has reserved the epoch of this zxid, and the epoch is not
-/// below the clock's epoch. `reserved` is the last reserved epoch. A copy starts at the [limit].
+/// Returns the first zxid for a store that is being opened. No earlier run has reserved the epoch of this zxid, and the
+/// epoch is not below the clock's epoch. `reserved` is the last reserved epoch. A copy starts at the [limit].
 pub(crate) fn first_zxid(reserved: u32, is_copied: bool, now_ms: i64) -> Zxid {
     let clock = of_clock(now_ms);
     let first = start_of(clock.max(reserved.saturating_add(1)));
@@ -67,7 +66,8 @@ pub(crate) fn first_zxid(reserved: u32, is_copied: bool, now_ms: i64) -> Zxid {
     }
 }
 
-/// Returns true if no store may open with this first zxid, because recovery could not read all zxids of that run.
+/// Returns true if a store must not start at `first`, because recovery could not read all zxids that the store may
+/// assign.
 pub(crate) fn is_exhausted(first: Zxid) -> bool {
     of(first) > LAST
 }
@@ -99,9 +99,9 @@ pub(crate) fn to_reserve(used: Zxid) -> u32 {
 
 /// Returns the time that a store must wait before it may start at `first` without being above the [limit].
 ///
-/// The wait takes at most two clock epochs (8 s), because an opening starts in the epoch after the last reserved one. A
-/// store that is further ahead was opened while the clock was ahead. The limit does not apply to such a store, so it
-/// does not wait.
+/// The wait takes at most two clock epochs (8 s), because a store reserves at most one epoch above the limit and starts
+/// in the next one. A store that is further ahead was opened while the clock was ahead. Such a store may exceed the
+/// limit, so it does not wait.
 pub(crate) fn wait(first: Zxid, now_ms: i64) -> Duration {
     let ahead = of(first).saturating_sub(of_clock(now_ms));
     if ahead > MOST_RESERVED + 1 {
@@ -114,7 +114,7 @@ pub(crate) fn wait(first: Zxid, now_ms: i64) -> Duration {
 /// the later of two such stores starts above the earlier one.
 ///
 /// `reserved` is the last reserved epoch in the content, and `made` is the clock's epoch when the content was saved. If
-/// `reserved` was beyond the limit even at that time, the clock of the original store was ahead. The new store then
+/// `reserved` was above the limit even at that time, the clock of the original store was ahead. The new store then
 /// starts `reserved - made` epochs ahead of the clock, plus [`LEAD`] epochs that the original may have reserved since.
 pub(crate) fn beyond(reserved: u32, made: u32, now_ms: i64) -> Zxid {
     let ahead = reserved.saturating_sub(made);

@@ -1,9 +1,8 @@
 //! Frames, which store the batches of a segment, and the [`Scanner`] that reads them. Each frame is written with one
 //! write and one sync.
 //!
-//! Each frame states which frames were synced when it was written. This matters if recovery finds a broken frame before
-//! a whole frame. If the whole frame states that the broken frame was synced, the broken frame was damaged later.
-//! Otherwise the broken frame and all frames after it are lost, but none of them was acknowledged.
+//! Each frame states which frames were synced when it was written. So recovery can distinguish a damaged frame from a
+//! frame that was lost in a power failure before it was acknowledged.
 
 use crc32fast::hash;
 
@@ -25,8 +24,8 @@ pub(crate) struct Head {
     pub(crate) chain: u64,
     /// Number of the last frame that was known to be synced when this frame was written.
     pub(crate) synced: u64,
-    /// The zxids of the first and the last transaction in the frame. Without a transaction, both are the last zxid
-    /// before the frame.
+    /// The zxids of the first and the last transaction in the frame. If there is none, both are the last zxid before
+    /// the frame.
     pub(crate) first: Zxid,
     pub(crate) last: Zxid,
 }
@@ -132,7 +131,7 @@ impl Batch {
         self.bytes.len().max(HEAD_BYTES)
     }
 
-    /// Returns the last zxid in the batch. Without a transaction, returns the last zxid before the batch.
+    /// Returns the last zxid in the batch. If it has no transaction, returns the last zxid before the batch.
     pub(crate) fn last(&self) -> Zxid {
         self.last
     }
@@ -193,7 +192,7 @@ impl<'a> Scanner<'a> {
         Ok(segment)
     }
 
-    /// Works as [`open`](Self::open), but accepts a truncated file.
+    /// Works like [`open`](Self::open), but accepts a truncated file.
     pub(crate) fn open_any_length(
         disk: &'a dyn Disk,
         number: u64,
@@ -225,7 +224,8 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    /// Opens a segment with an unreadable header, using the salt of its first frame. `None` if that frame is not whole.
+    /// Opens a segment with an unreadable header, using the salt of its first frame. Returns `None` if that frame is
+    /// not whole.
     pub(crate) fn open_by_first_frame(
         disk: &'a dyn Disk,
         number: u64,
@@ -332,8 +332,7 @@ impl<'a> Scanner<'a> {
                 let is_whole = self.frame_at(at)?.is_some();
                 each(at, head, is_whole)?;
             }
-            // Advance by one byte, because the length of a torn frame may be wrong, so that we could skip intact
-            // frames.
+            // Advance by only one byte, because the length of a torn frame may be wrong and make us skip intact frames.
             at += 1;
         }
     }

@@ -34,7 +34,7 @@ const FIX_CHECKSUMS: u8 = 1;
 
 const SALT: Range<usize> = 16..24;
 
-/// Reads bytes as a frame with corrected checksum. Returns true for a valid frame, whose records must survive a round
+/// Reads bytes as a frame with a corrected checksum. Returns true for a valid frame, whose records must survive a round
 /// trip.
 pub(crate) fn frame(bytes: &[u8]) -> bool {
     let mut frame = bytes.to_vec();

@@ -392,7 +392,7 @@ impl<'a> Inspector<'a> {
             let mut core = bare_core();
             let empty = core.node_count();
             if let Ok(file) = self.disk.open(&name) {
-                // Ignore the error, which was reported before. The core has the records before the damage.
+                // Ignore the error, which was already reported. The core has the records before the damage.
                 let _ = snapshot::load(&*file, Form::Snapshot, &mut core, &mut || Ok(()));
             }
             if core.node_count() > empty {

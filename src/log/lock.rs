@@ -35,7 +35,7 @@ impl Lock {
                 break file;
             }
             // Do not wait for a live owner, because a second start is usually a mistake. If we get a shared lock, no
-            // store owns the file. Another process has only examined it with [`holder`] for a moment, so we try again.
+            // store owns the file. Another process was only examining it with [`holder`], so we try again.
             let owner = pid_in(&file);
             let is_in_use = !is_unlocked(&file).map_err(failed)? && owner.is_some_and(is_alive);
             if is_in_use || Instant::now() >= deadline {
@@ -80,8 +80,8 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Time to wait until the file is unlocked, if the owner of the lock is dead or the lock is only a shared one. A dead
-/// owner's forked child keeps the lock until the child calls `exec`.
+/// Time to wait for the file to be unlocked if the owner of the lock is dead or the lock is only shared. A dead owner's
+/// forked child keeps the lock until the child calls `exec`.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(1);
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);

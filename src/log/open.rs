@@ -1,8 +1,8 @@
-//! Opening of a data directory. It reads the content, decides whether the sessions of other processes live on, and
-//! continues the log.
+//! Opens a data directory. Reads the content, decides whether the sessions of other processes live on, and continues
+//! the log.
 //!
 //! We read everything before we write anything, and repair the log before clients see anything. The order in [`open`]
-//! ensures that after a crash at any step the next run opens the same content.
+//! ensures that, after a crash at any step, the next run opens the same content.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ pub(crate) struct Opened {
     pub(crate) core: Core,
     pub(crate) id: [u8; 16],
     pub(crate) remote: RemoteSessions,
-    /// The last epoch that was reserved before this opening, and the last epoch that this opening has reserved.
+    /// The last epoch that was reserved before the store was opened, and the last epoch that opening it has reserved.
     pub(crate) epochs: [u32; 2],
 }
 
 /// The sessions of other processes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteSessions {
-    /// True if the sessions in the log live on. Otherwise the opening ends them.
+    /// True if the sessions in the log live on. Otherwise, opening the store ends them.
     pub(crate) live_on: bool,
     pub(crate) ended: usize,
     /// The longest timeout, in milliseconds, that any client of these sessions may have got. 0 if there was no such
@@ -118,7 +118,7 @@ pub(crate) fn open(
     let mut first = Batch::default();
     first.begin(facts.zxid);
     // The first frame makes the reservation durable before we assign any zxid of the epoch. After a crash, the next run
-    // starts in a later epoch. So no zxid is assigned twice, not even one that never reached the log (invariant 5).
+    // starts in a later epoch, so no zxid is assigned twice (invariant 5).
     let epochs = [facts.epoch, epoch::to_reserve(last)];
     first.push_record(&Record::Epoch(epochs[1]));
     // Record the timeout again, so that the next run repeats the pause if this run is killed before the pause is over.
@@ -192,8 +192,8 @@ pub(crate) fn open(
     })
 }
 
-/// Returns the time for which an opening would block its thread. A simulated opening must not block, so the simulation
-/// waits beforehand.
+/// Returns how long opening the store would block its thread. The simulation waits this long beforehand, because it
+/// must not block while it opens the store.
 #[cfg(feature = "simulation")]
 pub(crate) fn wait_to_open(
     disk: &dyn Disk,

@@ -1,9 +1,9 @@
-//! The file `PROCESSES`, which records the process of each session, if the server knows the process. After a restart
+//! The file `PROCESSES`, which records the process of each session, if the server knows the process. After a restart,
 //! the server ends the sessions of processes that have died.
 //!
 //! We never sync the file. It only has to survive the end of this process, and after a power loss the new boot id makes
-//! it invalid. The file names the epoch of the opening that wrote it, so it also becomes invalid if a later opening,
-//! for example by an older version, does not rewrite it.
+//! it invalid. The file names the epoch of the run that wrote it, so it also becomes invalid if a later run, for
+//! example of an older version, does not rewrite it.
 //!
 //! The first line states the epoch, the boot, and the pid and time namespaces of the process numbers. Each further line
 //! is a change: `+SESSION PID START`, or `-SESSION` if the session no longer belongs to a known process.
@@ -27,7 +27,7 @@ const MAX_STALE: usize = 1024;
 
 pub(crate) struct ProcessFile {
     disk: Arc<dyn Disk>,
-    /// The last epoch that was reserved before this opening, and the last epoch that this opening has reserved.
+    /// The last epoch that was reserved before the store was opened, and the last epoch that opening it has reserved.
     epochs: [u32; 2],
     state: FileState,
 }
@@ -75,7 +75,7 @@ impl ProcessFile {
     }
 
     /// Records the process of a session, or that the session has no known process. `known` returns all valid earlier
-    /// records, for the case that the file has to be rewritten.
+    /// records, in case the file has to be rewritten.
     ///
     /// # Errors
     /// `StoreFailed` if an outdated file remains, because it can be neither written nor removed.

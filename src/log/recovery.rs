@@ -33,8 +33,8 @@ pub(crate) struct Facts {
     pub(crate) allowed_timeout_ms: Option<u64>,
 }
 
-/// Completeness of a log that was not closed cleanly. It may lack changes that were acknowledged to sessions of other
-/// processes.
+/// Completeness of a log that was not closed cleanly. Such a log may lack changes that were acknowledged to sessions of
+/// other processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Completeness {
     /// Written by a version that does not record the completeness. Treated as [`Partial`](Self::Partial).
@@ -66,8 +66,8 @@ pub(crate) struct Recovered {
     pub(crate) facts: Facts,
     /// `None` if no segment exists yet.
     pub(crate) tail: Option<Tail>,
-    /// Headers of the segments, from the first one that was read. The segments after the tail's segment are prepared
-    /// and have no frames yet.
+    /// Headers of the segments, from the first segment that was read. The segments after the tail's segment are
+    /// prepared and have no frames yet.
     pub(crate) segments: Vec<Header>,
     pub(crate) stale_frames: Vec<StaleFrame>,
     pub(crate) synced: u64,
@@ -407,8 +407,8 @@ fn stale_frames(source: &LogSource<'_>, recovered: &Recovered) -> Result<Vec<Sta
 }
 
 /// Returns true if the missing frame exists by now. During a backup, the store's process may have written the frame
-/// after we looked for it. We have read a later frame which states that the missing frame is synced. So if this second
-/// look does not find the missing frame either, the frame is damaged.
+/// after we looked for it. A later frame states that the missing frame is synced, so if we still do not find the
+/// missing frame, it is damaged.
 fn is_there_now(source: &LogSource<'_>, tail: Tail, missing: u64) -> Result<bool> {
     let stands_at = |segment: u64, offset| -> Result<bool> {
         let frame_is = |(head, _): (Head, &[u8])| head.chain == missing && !head.is_mark();
@@ -424,7 +424,7 @@ fn is_there_now(source: &LogSource<'_>, tail: Tail, missing: u64) -> Result<bool
 
 impl Recovered {
     /// Makes the recovered frames durable and erases the remains of unsynced frames. After a crash during the repair,
-    /// recovery finds the same state again, but frames that were never acknowledged may be missing.
+    /// recovery finds the same state again, except that frames that were never acknowledged may be missing.
     ///
     /// Call this before any recovered content is shown. Until then the frames may exist only in the page cache, and a
     /// power loss could undo a change that a client has already seen (invariant 2).
@@ -509,9 +509,9 @@ pub(crate) fn read(disk: &dyn Disk, store: [u8; 16], new: &dyn Fn() -> Core) -> 
 /// new snapshot was made during the attempt.
 const MAX_ATTEMPTS: usize = 5;
 
-/// Reads a directory that may be in use. In the meantime, the store may remove or reuse a segment, but only after a
-/// newer snapshot has made the segment obsolete. So a failure does not prove damage if the snapshots have changed, and
-/// we try again with the newer snapshot.
+/// Reads a directory that may be in use. Meanwhile, the store may remove or reuse a segment, but only after a newer
+/// snapshot has made the segment obsolete. So if the snapshots have changed, a failure does not prove damage, and we
+/// try again with the newer snapshot.
 pub(super) fn read_in_use<T>(
     disk: &dyn Disk,
     is_whole: impl Fn(&T) -> bool,

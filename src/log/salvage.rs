@@ -36,7 +36,7 @@ pub struct Salvage {
     pub summary: Summary,
     /// The last transaction of the original that the new store has.
     pub read_to: Zxid,
-    /// The snapshot with which the content starts. `None` if the content was read only from the log.
+    /// The snapshot that the content is based on. `None` if the content was read only from the log.
     pub snapshot: Option<String>,
     /// Places that cannot be read. Damage in a snapshot causes no loss if the log has the same content.
     pub problems: Vec<Problem>,
@@ -90,8 +90,8 @@ pub struct LostPlace {
 /// - [`Error::NotAStore`] or [`Error::StoreTooNew`] if `dir` is not a store or is from a newer version.
 /// - [`Error::StoreDamaged`] if nothing can be salvaged, because no snapshot is readable and the log does not reach
 ///   back to the store's start.
-/// - [`Error::DiskFull`] or [`Error::StoreFailed`] if `new` cannot be written. [`Error::StoreFailed`] also if
-///   permission to read a file in `dir` is missing.
+/// - [`Error::DiskFull`] or [`Error::StoreFailed`] if `new` cannot be written. [`Error::StoreFailed`] is also returned
+///   if permission to read a file in `dir` is missing.
 ///
 /// ```
 /// # let folder = std::env::temp_dir().join(format!("lockkeeper-salvage-doc-{}", std::process::id()));
@@ -369,7 +369,7 @@ fn short_of_a_snapshot(disk: &dyn Disk, facts: &Facts, tail: Tail) -> Option<Pro
     })
 }
 
-/// Returns damage if an unreadable place after the end of the log may hide frames.
+/// Returns a problem if an unreadable place after the end of the log may hide frames.
 fn unreadable_behind(disk: &dyn Disk, tail: Tail, unreadable: &[Unreadable]) -> Option<Problem> {
     let is_behind = |place: &&Unreadable| {
         let number = log_number(&place.name);

@@ -21,8 +21,9 @@ pub(crate) const UNFINISHED: &str = "segment.new";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// Random number, new for each use of the file. All frames repeat the salt, so a frame from an earlier use is never
-    /// read as a frame of this use. Clients do not know the salt, so they cannot write data that looks like a frame.
+    /// Random number that is new for each use of the file. All frames repeat this salt, so a frame from an earlier use
+    /// is never read as a frame of this use. Clients do not know the salt, so they cannot write data that looks like a
+    /// frame.
     pub(crate) salt: u64,
     pub(crate) number: u64,
     pub(crate) size: u64,

@@ -51,7 +51,7 @@ struct State {
     current: (u64, u64),
     newest: (u64, u64),
     is_low: bool,
-    /// Bytes of the segments sealed since the last snapshot, and the size of this snapshot.
+    /// Total size of the segments sealed since the last snapshot, and the size of that snapshot, in bytes.
     sealed_bytes: u64,
     snapshot_bytes: u64,
     is_closing: bool,
@@ -83,7 +83,8 @@ impl SegmentAllocator {
         }
     }
 
-    /// Panics if the accounted room differs from the room on disk. Only the writer may call this, between two batches.
+    /// Panics if the room that we count differs from the room on disk. Only the writer may call this, between two
+    /// batches.
     #[cfg(debug_assertions)]
     pub(super) fn check_room(&self, position: (&Header, u64)) {
         let state = self.state.lock();
@@ -100,8 +101,7 @@ impl SegmentAllocator {
         failed(self.disk.path(""), "the log cannot be written", error)
     }
 
-    /// Waits until the segment after the current segment is prepared, and takes it. Returns `None` if the log ends
-    /// first.
+    /// Waits until the next segment is prepared, and takes it. Returns `None` if the log ends first.
     pub(super) fn next_segment(&self) -> Option<Segment> {
         let mut state = self.state.lock();
         loop {
@@ -191,7 +191,7 @@ impl SegmentAllocator {
         }
     }
 
-    /// Waits before a retry. Only the end of the log and `is_over` can shorten the wait.
+    /// Waits before a retry. Stops early only if the log ends or `is_over` returns true.
     fn pause(
         &self,
         state: &mut MutexGuard<'_, State>,
@@ -330,8 +330,8 @@ fn spares(disk: &dyn Disk) -> io::Result<Vec<String>> {
 /// is computed from the writer's position, the prepared segments and the queued batches, so it cannot drift from the
 /// room on disk.
 ///
-/// Only the [`Sizes::usable`] bytes of a segment count as room. If a batch fits into the rest of the segment, it uses
-/// no room. Otherwise the writer leaves the rest unused and enters the next segment.
+/// Only the [`Sizes::usable`] bytes of a segment count as room. A batch that fits into the rest of the segment uses no
+/// room. If it does not fit, the writer leaves the rest unused and enters the next segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SegmentRoom {
     current: u64,
@@ -356,7 +356,7 @@ impl SegmentRoom {
         room
     }
 
-    /// Returns the bytes left. Negative if the store's own changes exceed the room.
+    /// Returns the number of bytes left, which is negative if the store's own changes exceed the room.
     pub(super) fn left(&self) -> i64 {
         (self.current + self.prepared) as i64 - self.queued as i64
     }

@@ -10,7 +10,7 @@ use super::sim::Boot;
 use super::{LogParts, snapshotter};
 use crate::model::error::Result;
 
-/// Log writer that runs step by step in the caller's thread, so the same steps give the same log.
+/// Log writer that runs step by step in the caller's thread, so that the same steps always give the same log.
 pub(crate) struct StepWriter {
     parts: LogParts,
     batch: Option<Batch>,

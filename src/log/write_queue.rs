@@ -51,7 +51,7 @@ struct Queue {
     due: Option<Instant>,
     /// Urgent requests since the last batch was taken.
     gathered: usize,
-    /// Urgent requests in the last batch. Their clients are about to send the next requests.
+    /// Urgent requests in the last batch, whose clients are about to send the next requests.
     answered: usize,
     sleep: Sleep,
     ends: bool,
@@ -64,7 +64,7 @@ enum Sleep {
     UntilWork,
     /// The due time of the batches, or anything urgent.
     UntilDue,
-    /// Enough requests to share the next sync, or the end of the wait for them.
+    /// Enough requests to share the next sync, or the time limit for gathering them.
     UntilGathered,
 }
 
@@ -74,7 +74,7 @@ const MAX_SPARE_BATCHES: usize = 4;
 /// Maximum time in the queue for a batch that no client waits for. The durability classes promise this bound.
 const MAX_DELAY: Duration = Duration::from_millis(100);
 
-/// If a batch has at least this many urgent requests, CPU time limits the writes more than the disk does.
+/// If a batch has at least this many urgent requests, writes are limited by CPU time more than by the disk.
 const LARGE_BATCH: usize = 8;
 
 impl WriteQueue {
@@ -162,8 +162,8 @@ impl WriteQueue {
         self.room_changed.notify_waiters();
     }
 
-    /// Returns true if the store may start changes without a request, such as ending a dead session. Their size is
-    /// known only once they are applied, so a quarter of the reserve must be left.
+    /// Returns true if the store may start changes without a request, such as ending a dead session. The size of such
+    /// changes is known only once they are applied, so a quarter of the reserve must be left.
     pub(crate) fn has_reserve(&self) -> bool {
         self.has_room(self.sizes.reserve / 4)
     }
@@ -298,7 +298,7 @@ impl WriteQueue {
         self.room_changed.notify_waiters();
     }
 
-    /// Panics if the accounted room differs from the room on disk. The caller has no batch in flight, and holds the
+    /// Panics if the room that we count differs from the room on disk. The caller has no batch in flight, and holds the
     /// allocator's lock so that nothing is prepared concurrently.
     #[cfg(debug_assertions)]
     pub(super) fn check_room_is<'a>(
@@ -328,10 +328,9 @@ impl WriteQueue {
     /// Waits until a batch should be written, and takes it. Returns `None` if no more batches will follow. Reuses the
     /// buffers of `used`, a batch that was written before.
     ///
-    /// First waits for more requests that can share the sync. The clients that the last batch has answered now send
-    /// their next requests, but not at exactly the same time. If we took only the first request, its sync would serve a
-    /// single client, and all others would wait for the following sync. `sync` is the duration of a sync, and
-    /// [bounds](Queue::patience) the wait.
+    /// First waits for more requests to share the sync. The clients that the last batch answered send their next
+    /// requests at slightly different times. If we took only the first request, all other clients would have to wait
+    /// for the following sync. `sync` is the duration of a sync, and [bounds](Queue::patience) the wait.
     pub(super) fn next(&self, used: Option<Batch>, sync: Duration) -> Option<Batch> {
         let mut queue = self.queue.lock();
         if let Some(used) = used.filter(|_| queue.used.len() < MAX_SPARE_BATCHES) {

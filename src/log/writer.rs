@@ -19,8 +19,8 @@ use super::write_queue::WriteQueue;
 use crate::model::error::{Error, Result};
 use crate::model::types::Zxid;
 
-/// A resource that only one store may have, such as the lock of a folder. The log's threads share the resource with
-/// other owners. The resource is released when the last owner drops it, and the log writes nothing after that.
+/// A resource that only one store may have, such as a folder's lock. The log's threads share the resource with other
+/// owners. It is released when the last owner drops it, so the log writes nothing after the release.
 pub(crate) trait Exclusive: Send + Sync {
     fn check(&self) -> Result<()>;
 }
@@ -99,7 +99,7 @@ impl LogParts {
         })
     }
 
-    /// Starts the threads. If the system refuses to start one, the started threads have ended when this returns.
+    /// Starts the threads. If one cannot be started, ends the others before returning.
     pub(crate) fn start(self, held: &Arc<dyn Exclusive>) -> Result<Log> {
         let Self {
             queue,
@@ -183,8 +183,8 @@ pub(crate) struct LogPosition {
     pub(crate) last: Zxid,
 }
 
-/// Limit of [`Writer::sync_time`]. Without this limit, the next batch after a stall of the disk would wait about as
-/// long as the stall for more requests. The limit is long enough for nearby clients to send their next requests.
+/// Limit of [`Writer::sync_time`]. Without it, the next batch after a disk stall would wait for more requests for about
+/// as long as the stall. The limit is long enough for nearby clients to send their next requests.
 const MAX_SYNC_TIME: Duration = Duration::from_millis(2);
 
 pub(super) struct Writer {
@@ -265,8 +265,8 @@ impl Writer {
         self.position.file.sync()?;
         self.last_sync = begun.elapsed();
         self.queue.stats.count_sync(self.last_sync);
-        // Set `synced` only after a successful sync, because every later frame repeats the claim. The claim includes
-        // the frames of earlier segments, because the writer syncs each segment before it enters the next segment.
+        // Set `synced` only after a successful sync, because every later frame repeats it. It also covers the frames of
+        // earlier segments, because the writer syncs each segment before it enters the next segment.
         self.position.synced = self.position.chain - 1;
         Ok(())
     }

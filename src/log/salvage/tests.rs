@@ -233,7 +233,7 @@ fn a_damaged_snapshot_loses_nothing_that_the_log_has() {
     assert_eq!(&salvaged.problems[0].file, newest);
     assert_eq!(salvaged.read_to, recorded.last());
     assert!(salvaged.to_string().contains("DAMAGED, and not needed"));
-    // Salvage now starts with the older snapshot. The damage in the log may be before the newer snapshot.
+    // Salvage now starts with the older snapshot, so the first damage in the log may precede the newer snapshot.
     flip(&recorded.segment(4), 4_000);
     let (salvaged, loss) = recorded.lost();
     assert!(older.ends_with(salvaged.snapshot.unwrap()));
@@ -570,7 +570,7 @@ fn damage() -> impl Strategy<Value = Harm> {
 
 #[test]
 fn what_is_salvaged_is_a_moment_of_the_history() {
-    // Each recorded transaction is synced, so record once and copy the files.
+    // Recording is slow because every transaction is synced, so record once and copy the files.
     let recordings = [Recorded::new(), Recorded::with_snapshots()];
     let recordings = recordings.map(|recorded| (recorded.files(), recorded));
     let damages = prop::collection::vec((any::<prop::sample::Index>(), damage()), 1..4);

@@ -1,4 +1,4 @@
-//! [`Boot`]: a simulated disk as seen by one run of a machine.
+//! [`Boot`]: a simulated disk as seen by a machine between its start and a power failure.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::SimDisk;
 use crate::log::disk::{Disk, DiskFile, FileIdentity};
 
-/// A simulated disk from the start of a machine to its power failure. After the failure, threads of this run can no
-/// longer change the disk.
+/// The disk of a simulated machine, until its power fails. After the failure, threads that still use this `Boot` can
+/// neither read nor change the disk.
 #[derive(Clone)]
 pub(crate) struct Boot {
     disk: SimDisk,

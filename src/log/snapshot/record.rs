@@ -119,7 +119,7 @@ fn put_path(out: &mut Vec<u8>, path: &str, before: &mut DeltaBase) {
     let rest = &path[shared..];
     out.put_varint(shared as u64);
     out.put_bytes(rest.as_bytes());
-    // `shared` is a character boundary of the previous path too, because both paths are equal up to it.
+    // `shared` is a character boundary of the previous path too, because both paths are equal up to that position.
     before.path.truncate(shared);
     before.path.push_str(rest);
 }

@@ -1,4 +1,4 @@
-//! Batches that the writer gets, and the time at which it gets them.
+//! Tests which batches the writer gets, and when it gets them.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};

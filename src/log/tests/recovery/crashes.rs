@@ -137,7 +137,7 @@ fn a_frame_that_was_cut_off_does_not_come_back_behind_what_takes_its_place() {
         found.stale_frames.iter().any(|stale| stale.is_whole),
         "{found:?}"
     );
-    // Unless it was erased, the old frame after this position would follow the new frame exactly.
+    // If the old frame after this position were not erased, it would follow the new frame exactly.
     let mut again = Writing::open(&disk).unwrap();
     again.commit(&[600]);
     assert_eq!(recovered(&disk).unwrap().0, log.txns[..2]);
