@@ -71,8 +71,8 @@ use crate::core::{Core, Effects, Now};
 use crate::runtime::clock::{BootInstant, Clock, Sleep};
 use crate::runtime::platform::{hex, random};
 
-/// A coordination store in this program. Clones share one store. The store lives as long as any of its handles, clients
-/// or sessions.
+/// A coordination store embedded in this program. Clones share one store. The store lives as long as any of its
+/// handles, clients or sessions.
 ///
 /// Sessions have no timeout unless [`ConnectOptions::session_timeout`](crate::ConnectOptions::session_timeout) sets
 /// one. Tokens (zxids) start at a number derived from the wall clock, so they grow across restarts of the program.

@@ -1,6 +1,6 @@
 //! [`Connection`]: a session of another process, over one of its connections.
 //!
-//! One turn, a call of `submit`, takes the store's lock once and carries out several requests. Still under that lock,
+//! One turn, a call to `submit`, takes the store's lock once and carries out several requests. Still under that lock,
 //! it puts the answers in the session's [`Outbox`], so the outbox holds answers and events in the order in which they
 //! occurred (invariant 13).
 
@@ -61,13 +61,13 @@ pub(crate) struct AuditedChange {
 #[derive(Debug)]
 pub(crate) enum SessionRequest {
     Request(Request),
-    /// A sign of life. We also use this variant for a frame that we cannot read.
+    /// A sign of life, or a frame that we cannot read.
     Ping,
     Identify(Identity),
     /// Restores watches after a reconnection. The events that the watches have missed precede the answer.
     SetWatches(SetWatches),
-    /// Continues a search that an earlier turn has started. It looks for the session's ephemeral znodes whose paths
-    /// start with `prefix`.
+    /// Continues a search, started in an earlier turn, for the session's ephemeral znodes whose paths start with
+    /// `prefix`.
     Search {
         prefix: ZnodePath,
         found: Found,
@@ -199,8 +199,8 @@ impl Connection {
     /// Carries out requests in order, and puts their answers in the outbox in the same order.
     ///
     /// Stops when the log has no room for the next request ([`poll_room`](Self::poll_room) then waits for room), when
-    /// too many bytes of answers wait, and at the end of the turn. Returns the number of requests carried out. Each
-    /// piece of a divided request counts as one.
+    /// too many bytes of answers are unsent, and at the end of the turn. Returns the number of requests carried out.
+    /// Each piece of a divided request counts as one.
     pub(crate) fn submit(&self, asks: &mut VecDeque<SessionRequest>) -> usize {
         let mut waiting = self.outbox.waiting_bytes();
         if waiting > MAX_WAITING_BYTES {
@@ -452,7 +452,7 @@ impl Connection {
     }
 
     /// Waits for the log on behalf of a message with this bound. Check [`may_leave`](Self::may_leave) again afterwards,
-    /// because one call waits either for the bound or for `proved_at`.
+    /// because one call waits for only one of the bound and `proved_at`.
     ///
     /// # Errors
     /// [`Error::StoreFailed`] if the message can never leave.

@@ -4,7 +4,7 @@
 //! A write takes five steps. [`State`](super::state::State) performs the first four under the store's lock:
 //!
 //! 1. Admission: [`admit`](Durable::admit) refuses a request unless the disk has room for its transaction. A full disk
-//!    therefore makes the store refuse new writes. It cannot fail a write that the core has already applied.
+//!    therefore makes the store refuse new writes, but cannot fail a write that the core has already applied.
 //! 2. Application: the core carries out the request. The resulting transactions contain the outcome of every decision
 //!    (`core/journal.rs`).
 //! 3. Hand-over: [`append_txns`](Durable::append_txns) appends the transactions to the [`WriteQueue`] in zxid order.
@@ -16,9 +16,9 @@
 //!    the barrier up to the batch's last zxid. The barrier hands the held events to their watchers before it lets
 //!    replies leave.
 //!
-//! A change that concerns only sessions of this process leaves no transaction, because these sessions end with the
-//! process. The [durability class](super::Durability) decides which answers wait. With `DelayedRestart`, answers do not
-//! wait for transactions that concern only sessions. With `None`, answers wait only while the log is short of room.
+//! A change that concerns only sessions of this process is not logged, because these sessions end with the process. The
+//! [durability class](super::Durability) decides which answers wait. With `DelayedRestart`, answers do not wait for
+//! transactions that concern only sessions. With `None`, answers wait only while the log is short of room.
 //!
 //! After a failed write, the barrier stays closed and the store stops (invariant 12).
 

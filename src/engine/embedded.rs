@@ -178,7 +178,7 @@ impl Embedded {
         change: impl FnOnce(&mut Core, &mut Effects, Now) -> T,
         finish: impl FnOnce(&mut State, T) -> R,
     ) -> Option<R> {
-        // A session with a timeout needs requests, because the answer to each request renews its lease.
+        // A session with a timeout must use requests, because each answer renews its lease.
         if self.has_timeout {
             return None;
         }

@@ -33,7 +33,7 @@ impl Store {
         self.0.state.lock().core.set_journal(Journal::All);
     }
 
-    /// Checks every count of the core, and checks that replaying the kept transactions gives the same content.
+    /// Checks every count of the core, and that replaying the kept transactions gives the same content.
     ///
     /// # Panics
     /// If a check fails.

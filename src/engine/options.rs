@@ -39,12 +39,12 @@ pub struct StoreOptions {
 /// attached, the store writes the container within a tenth of a second, but the answer does not wait for this.
 ///
 /// After an unclean stop, the log may lack transactions that were acknowledged to sessions of other processes, such as
-/// the release of a lock. The store cannot continue these sessions. At its next start, it ends all of them, and opens
-/// no new session while a client may still consider its old session alive. This *pause* lasts for the longest timeout
-/// ever granted, plus a hundredth for slow clocks. A call that opens a session waits for the end of the pause. The
-/// durability class of the stopped run decides whether there is a pause, not the class of the next run. If a store was
-/// ever served, its copies and the stores restored from its backups pause in every class, for the longest timeout ever
-/// granted or allowed ([`StoreOptions::session_timeouts`]).
+/// the release of a lock. So at its next start, the store ends these sessions, and opens no new session while a client
+/// may still consider its old session alive. This *pause* lasts for the longest timeout ever granted, plus a hundredth
+/// for slow clocks. A call that opens a session waits for the end of the pause. The durability class of the stopped run
+/// decides whether there is a pause, not the class of the next run. If a store was ever served, its copies and the
+/// stores restored from its backups pause in every class, for the longest timeout ever granted or allowed
+/// ([`StoreOptions::session_timeouts`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Durability {

@@ -96,8 +96,8 @@ impl Remote {
         }
     }
 
-    /// Limits the bytes that may wait for all clients together. While more bytes wait, the connections of the slowest
-    /// readers are closed.
+    /// Limits the total number of bytes that may wait for clients. While more bytes wait, the connections of the
+    /// slowest readers are closed.
     pub(crate) fn limiting_unread(self, limit: usize) -> Self {
         let mut state = self.engine.state.lock();
         state.sessions.unread().set_limit(limit);

@@ -9,7 +9,7 @@ use super::state::State;
 use crate::runtime::clock::{BootInstant, Clock};
 use crate::runtime::histogram::Histogram;
 
-/// Interval of the beats. A stall that starts between two beats counts only from the time when the second beat was due.
+/// Interval of the beats. A stall that starts between two beats counts only from the due time of the second beat.
 const PERIOD: Duration = Duration::from_millis(250);
 
 /// A beat that is late by less than this is not a stall, because timers on a busy machine may be this late.
@@ -18,9 +18,8 @@ const SLACK: Duration = Duration::from_millis(50);
 /// Measures how late a periodic beat is. A beat is late if the process was stopped, if the machine had no free
 /// processor, or if another task held the store's lock for a long time.
 ///
-/// The meter uses [`Clock::awake`], which does not count the time while the machine is suspended. Clients on other
-/// machines keep running during that time. A server that wakes up therefore frees the locks of clients that went silent
-/// during its suspension.
+/// The meter uses [`Clock::awake`], which stops while the machine is suspended. Clients on other machines keep running,
+/// so a server that wakes up frees the locks of clients that went silent in the meantime.
 #[derive(Debug)]
 pub(super) struct StallMeter {
     /// Due time of the next beat, or the time up to which its lateness was already counted.

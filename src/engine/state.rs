@@ -62,10 +62,10 @@ impl State {
         }
     }
 
-    /// Makes one call to the core, and hands the resulting transactions to the log. Both steps happen under one lock.
+    /// Makes one call to the core, and hands the resulting transactions to the log.
     ///
-    /// Otherwise another session could see a transaction that was not handed to the log yet, and [`bind`](Self::bind)
-    /// would not hold back the answer to that session (invariant 2).
+    /// Both steps happen under one lock. Otherwise another session could see a transaction that was not handed to the
+    /// log yet, and [`bind`](Self::bind) would not hold back the answer to that session (invariant 2).
     #[inline]
     pub(super) fn apply<T>(&mut self, act: impl FnOnce(&mut Core, &mut Effects) -> T) -> T {
         self.apply_logged(|core, effects, _| act(core, effects))

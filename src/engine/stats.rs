@@ -237,7 +237,7 @@ impl Store {
             true
         });
         // The loop above counts only paths of existing znodes, so add the watched paths without a znode. All of these
-        // count, because a missing znode has no watches on children, which the lists omit.
+        // count, because the lists omit only watches on children, and a missing znode has none.
         watched.paths += self.0.state.lock().core.watched_absences();
         watched
     }

@@ -1,5 +1,5 @@
-//! [`Unread`]: the bytes that wait for all clients together, and the order in which the connections of slow readers are
-//! closed.
+//! [`Unread`]: the total number of bytes that wait for clients, and the order in which the connections of slow readers
+//! are closed.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
