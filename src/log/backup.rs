@@ -74,8 +74,8 @@ pub fn backup(dir: impl AsRef<Path>, file: impl AsRef<Path>) -> Result<Summary> 
     Ok(summary(&head, &core, bytes))
 }
 
-/// Like [`backup`], but writes to a stream, for example a pipe. After an error the stream may contain a partial backup,
-/// which a restore refuses.
+/// Like [`backup`], but writes to a stream, for example a pipe. After an error, the stream may contain a partial
+/// backup, which a restore refuses.
 ///
 /// # Errors
 /// As for [`backup`], and [`Error::StoreFailed`] if the stream cannot be written.

@@ -62,7 +62,7 @@ pub(crate) trait DiskFile: Send + Sync {
 
     /// Makes all writes so far, and the length of the file, survive a power loss (`fdatasync`).
     ///
-    /// After an error it is unknown which writes survive. A second call may then report success without writing
+    /// After an error, it is unknown which writes survive. A second call may then report success without writing
     /// anything, because the kernel may have dropped the pages that it could not write.
     fn sync(&self) -> io::Result<()>;
 

@@ -99,7 +99,7 @@ impl DurabilityBarrier {
     }
 
     /// Holds an event back until the barrier is open to `zxid` and has released all events that are held already.
-    /// Returns the zxid that the event waits for. Returns `None` if the event need not wait and was put in its cell, or
+    /// Returns the zxid that the event waits for. Returns `None` if the event was put in its cell without waiting, or
     /// if the log has failed and the cell was ended.
     pub(crate) fn hold(
         &self,

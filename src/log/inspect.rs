@@ -455,7 +455,8 @@ pub enum SegmentState {
     Sealed,
     /// The log ends here.
     Current,
-    /// The log ends here with a frame that was incomplete when the store stopped. The next opening erases this frame.
+    /// The log ends here with a frame that was incomplete when the store stopped. The store erases this frame when it
+    /// is opened.
     Torn,
     /// Prepared and not written yet.
     Prepared,

@@ -38,9 +38,9 @@ pub(crate) struct RemoteSessions {
     /// True if the sessions in the log live on. Otherwise, opening the store ends them.
     pub(crate) live_on: bool,
     pub(crate) ended: usize,
-    /// The longest timeout, in milliseconds, that any client of these sessions may have got. 0 if there was no such
-    /// client. The log records this value. If the sessions do not live on, no session may be admitted for this long,
-    /// because a client may still believe that it holds a lock.
+    /// The longest timeout, in milliseconds, that any client of these sessions may have been granted. 0 if there was no
+    /// such client. The log records this value. If the sessions do not live on, no session may be admitted for this
+    /// long, because a client may still believe that it holds a lock.
     pub(crate) longest_timeout_ms: u64,
     /// The longest timeout, in milliseconds, that the options ever allowed for these sessions. 0 if the store was never
     /// served.
@@ -140,7 +140,7 @@ pub(crate) fn open(
         write_identity(&**disk, identity.store)?;
     } else if !identity.has_log && !identity.is_copied {
         // `find_position` has made the log durable. If `STORE` cannot be written, only log the error, because the store
-        // must open even on a full disk. The next opening tries again.
+        // must open even on a full disk. The next run tries again.
         if let Err(error) = write_identity(&**disk, identity.store) {
             tracing::warn!(%error, "STORE does not record that there is a log");
         }

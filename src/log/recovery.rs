@@ -444,10 +444,10 @@ impl Recovered {
         synced.map_err(|error| failed(disk.path(""), "cannot be made durable", &error))
     }
 
-    /// Rewrites the frames that are not known to be synced. After a failed sync, the kernel may keep such frames in
-    /// memory but never write them, because it has marked their pages as clean. We would read the frames as whole, and
-    /// another sync would succeed without writing them. Only the tail's segment can have such frames, because the
-    /// writer syncs a segment before it enters the next one.
+    /// Rewrites the frames that are not known to be synced. After a failed sync, the kernel may mark the pages of such
+    /// frames as clean without having written them. We would read the frames as whole, but another sync would not write
+    /// them. Only the tail's segment can have such frames, because the writer syncs a segment before it enters the next
+    /// one.
     fn rewrite_unsynced(&self, disk: &dyn Disk) -> Result<()> {
         let Some(tail) = self.tail.filter(|_| self.synced < self.facts.chain) else {
             return Ok(());

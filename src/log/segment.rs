@@ -94,8 +94,8 @@ pub(crate) fn hex(digits: &str) -> Option<u64> {
     is_ours.then(|| u64::from_str_radix(digits, 16).ok())?
 }
 
-/// Creates a segment full of zeros, durably. An incomplete segment has a temporary name, and the next opening removes
-/// it.
+/// Creates a segment full of zeros, durably. An incomplete segment has a temporary name, and is removed when the store
+/// is next opened.
 pub(crate) fn make(disk: &dyn Disk, header: &Header) -> io::Result<Box<dyn DiskFile>> {
     let file = disk.create(UNFINISHED)?;
     write_zeros(&*file, 0, header.size)?;

@@ -87,8 +87,8 @@ impl SnapshotJob<'_> {
 
     fn last_frame(&self) -> Result<u64> {
         let mut current = Scanner::open(self.disk, self.current, &self.store)?;
-        // Before the writer seals a segment, it writes a mark at the start of the next segment. The mark has the number
-        // of the next frame, which later overwrites the mark. So the last sealed frame has this number minus one.
+        // Before the writer seals a segment, it writes a mark at the start of the next one. The mark has the number of
+        // the next frame, so the last sealed frame has this number minus one.
         match current.head_at(Scanner::FIRST)? {
             Some(head) if current.frame_at(Scanner::FIRST)?.is_some() => Ok(head.chain - 1),
             _ => Err(current.damaged(Scanner::FIRST, "neither a frame nor a mark is found")),

@@ -33,7 +33,7 @@ pub(crate) struct WriteQueue {
     pub(crate) barrier: Arc<DurabilityBarrier>,
     /// True if no answer waits for the log while there is room (durability class `None`).
     is_relaxed: bool,
-    /// True while no session is admitted, because clients may still believe that their ended sessions are alive.
+    /// True while no session is admitted, because clients may still consider their ended sessions alive.
     is_pausing: AtomicBool,
     pub(super) sizes: Sizes,
     pub(super) stats: LogCounters,

@@ -152,8 +152,8 @@ impl Drop for Log {
         self.queue.end();
         self.allocator.begin_close();
         let here = std::thread::current().id();
-        // These threads wake tasks, and such a task may drop the last handle to the store while it runs on one of the
-        // threads. A thread cannot join itself. In this case we join none of them, and they end soon anyway.
+        // Waking a task on one of these threads may run it, and the task may drop the last handle to the store. A
+        // thread cannot join itself, so in this case we join none of them. They end soon anyway.
         if self
             .threads
             .iter()
@@ -296,13 +296,13 @@ impl Writer {
         if self.syncs {
             self.sync()?;
         }
-        // Update the room before the barrier opens. A client that waits for each answer may send its next write
-        // immediately afterwards. If the last batch still counted as queued, this write might be refused.
+        // Update the room before the barrier opens. Otherwise a client's next write might be refused because the last
+        // batch still counts as queued.
         self.queue
             .note_written(batch.frame_bytes(), self.position.segment_and_offset());
         self.queue.barrier.open(self.position.last);
         // Write the mark after the barrier opens, so that no answer waits for it. If another batch is queued, its frame
-        // will state the same, so no mark is needed. Without syncs there is nothing to state.
+        // will state the same, so no mark is needed. Without syncs, there is nothing to state.
         if self.syncs && self.queue.is_idle() {
             self.mark()?;
         }
