@@ -236,8 +236,8 @@ impl Engine {
 
     /// Returns a timer for the rest of the pause during which no session is admitted, or `None` if there is no pause.
     ///
-    /// A pause is needed after a restart that has ended the sessions of other processes. Until the sessions' timeouts
-    /// have passed, clients may still believe that these sessions are alive (invariant 6).
+    /// A pause is needed after a restart that has ended the sessions of other processes. Until their timeouts have
+    /// passed, clients may still consider these sessions alive (invariant 6).
     fn pause(&self) -> Option<Sleep> {
         let mut state = self.state.lock();
         let until = state.durable.as_mut()?.pause(self.clock.now())?;

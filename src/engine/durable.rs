@@ -3,15 +3,15 @@
 //!
 //! A write takes five steps. [`State`](super::state::State) performs the first four under the store's lock:
 //!
-//! 1. Admission: [`admit`](Durable::admit) refuses a request unless the disk has room for its transaction. A full disk
-//!    therefore makes the store refuse new writes, but cannot fail a write that the core has already applied.
+//! 1. Admission: [`admit`](Durable::admit) refuses a request unless the disk has room for its transaction. So a full
+//!    disk cannot fail a write that the core has already applied.
 //! 2. Application: the core carries out the request. The resulting transactions contain the outcome of every decision
 //!    (`core/journal.rs`).
 //! 3. Hand-over: [`append_txns`](Durable::append_txns) appends the transactions to the [`WriteQueue`] in zxid order.
 //! 4. Binding: [`bind`](Durable::bind) raises the session's *bound*, which is the zxid that the log must have before
-//!    the session receives anything more. Replies wait at the [`DurabilityBarrier`] until the log has the bound
-//!    ([`passage`](Durable::passage)), and so do events ([`deliver`](Durable::deliver)). Messages to a session of
-//!    another process wait in the session's outbox instead.
+//!    the session receives anything more. Replies ([`passage`](Durable::passage)) and events
+//!    ([`deliver`](Durable::deliver)) wait at the [`DurabilityBarrier`] until the log has the bound. Messages to a
+//!    session of another process wait in the session's outbox instead.
 //! 5. Writing: the log's writer (`log/writer.rs`) writes a batch of the queue as one frame, syncs the file, and opens
 //!    the barrier up to the batch's last zxid. The barrier hands the held events to their watchers before it lets
 //!    replies leave.

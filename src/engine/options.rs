@@ -34,17 +34,16 @@ pub struct StoreOptions {
 /// | the program closes the store (sessions of other processes) | all | all | all |
 /// | an unclean stop (sessions of other processes) | all | none, and the next start pauses | none, and the next start pauses if the log contains sessions |
 ///
-/// Zxids, and therefore fencing tokens, never go backward in any of these cases. Sessions of the store's own process
-/// end with the process, and so do their ephemeral znodes. If such a session creates a container and no server is
-/// attached, the store writes the container within a tenth of a second, but the answer does not wait for this.
+/// Zxids, and therefore fencing tokens, never go backward. Sessions of the store's own process and their ephemeral
+/// znodes end with the process. If such a session creates a container and no server is attached, the store writes the
+/// container within a tenth of a second, but the answer does not wait for this.
 ///
 /// After an unclean stop, the log may lack transactions that were acknowledged to sessions of other processes, such as
 /// the release of a lock. So at its next start, the store ends these sessions, and opens no new session while a client
 /// may still consider its old session alive. This *pause* lasts for the longest timeout ever granted, plus a hundredth
 /// for slow clocks. A call that opens a session waits for the end of the pause. The durability class of the stopped run
-/// decides whether there is a pause, not the class of the next run. If a store was ever served, its copies and the
-/// stores restored from its backups pause in every class, for the longest timeout ever granted or allowed
-/// ([`StoreOptions::session_timeouts`]).
+/// decides whether there is a pause. If a store was ever served, its copies and the stores restored from its backups
+/// pause in every class, for the longest timeout ever granted or allowed ([`StoreOptions::session_timeouts`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Durability {
@@ -55,10 +54,10 @@ pub enum Durability {
     /// ephemeral znodes are acknowledged before they are on the disk. After an unclean stop, these sessions are ended,
     /// and a pause follows (see above).
     DelayedRestart,
-    /// A write is acknowledged without waiting for the disk. The store writes in the background. It syncs full
+    /// Writes are acknowledged without waiting for the disk, and written in the background. The store syncs full
     /// segments, the data that keeps tokens from repeating, and everything when it is closed. Answers wait for the log
     /// only when the log runs short of room. After the machine stops, some of the last acknowledged writes may be
-    /// missing. The recovered store then has the content of one earlier moment.
+    /// missing, but the recovered store has the content of a single earlier moment.
     None,
 }
 
@@ -203,8 +202,8 @@ impl StoreOptions {
     /// twice as large as the one before it, up to the largest size. The defaults are 16 MiB and 64 MiB.
     ///
     /// The store refuses a transaction with [`Error::TooLarge`] if it is larger than a quarter of the first segment. In
-    /// any case it refuses transactions that are larger than 2 MiB plus 1 KiB. A transaction contains the data of its
-    /// request. In its access control lists, each `auth` entry is replaced with all identities of the session.
+    /// any case, it refuses transactions larger than 2 MiB plus 1 KiB. A transaction contains the data of its request.
+    /// In its access control lists, each `auth` entry is replaced with all identities of the session.
     #[must_use]
     pub fn segment_bytes(mut self, first: u64, largest: u64) -> Self {
         let first = first.clamp(1 << 16, 1 << 30);
