@@ -86,8 +86,7 @@ impl Hash for Acl {
     }
 }
 
-/// A list is searched without being compiled if its number of entries times the client's number of identities is at
-/// most this.
+/// A list is searched without being compiled if it has at most this many pairs of an entry and a client's identity.
 const FEW_PAIRS: usize = 32;
 
 /// All rights of the superuser, including bits that have no name.
@@ -96,8 +95,8 @@ const EVERY_RIGHT: u8 = u8::MAX;
 #[derive(Debug, Default)]
 pub(crate) struct Rights {
     compiled: OnceLock<Compiled>,
-    /// The last verdict: the stamp of the identities, and their rights in the lowest byte. Both are in one word, so
-    /// that no thread sees the rights of one set of identities with the stamp of another set. 0 if there is no verdict.
+    /// The last verdict, or 0 if there is none: the stamp of the identities, with their rights in the lowest byte. One
+    /// word holds both, so that no thread sees the stamp of one set of identities with the rights of another.
     verdict: AtomicU64,
 }
 
@@ -140,7 +139,7 @@ impl Rights {
                 work: entries.len() + pairs,
             };
         }
-        // The work of the compilation is charged to the request that causes it.
+        // The request that causes the compilation pays for its work.
         let mut work = 0;
         let compiled = self.compiled.get_or_init(|| {
             work = entries.len();

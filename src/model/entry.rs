@@ -1,4 +1,4 @@
-//! Fast path for the embedded store: joins, waits in and leaves a queue without a request, a reply or a path.
+//! Fast path for the embedded store: joins a queue, waits in it and leaves it without a request, a reply or a path.
 //!
 //! The fast path runs the same core code as the requests [`Enqueue`](crate::Enqueue), `Multi` and
 //! [`Delete`](crate::Request::Delete). If the store is not embedded in this process, must delay the reply or refuses
@@ -22,7 +22,7 @@ use crate::model::types::Zxid;
 use crate::model::watch::{PredecessorGone, WatchCell, WatchUpdate};
 
 /// A znode's path and its last known location in the store, which saves look-ups. Sessions of the same store can share
-/// a handle. Use another handle for another store, because a location does not name its store.
+/// a handle. Use a separate handle for each store, because a location does not name its store.
 #[derive(Debug)]
 pub struct ZnodeHandle {
     path: ZnodePath,
@@ -78,13 +78,12 @@ pub struct NewEntry<'a> {
     pub mode: EnqueueMode<'a>,
     /// The entry's data.
     pub data: Bytes,
-    /// Data of the queue's znode, for a store in memory that creates a missing queue and its missing ancestors together
-    /// with the entry.
+    /// Data of the queue's znode. An in-memory store creates a missing queue and its missing ancestors together with
+    /// the entry.
     pub queue_data: &'a Bytes,
     /// The entry's access control list.
     pub acl: &'a Acl,
-    /// The entry's creation time for its [`Stat`](crate::Stat), in milliseconds since the epoch, by the session's
-    /// clock.
+    /// The creation time in the entry's [`Stat`](crate::Stat), in milliseconds since the epoch, by the session's clock.
     pub unix_ms: i64,
 }
 
@@ -128,7 +127,7 @@ impl EntryKey {
 pub struct Enqueued {
     /// The entry.
     pub entry: EntryKey,
-    /// Resolves when the blocking entry ahead leaves. `None` if no entry blocks this one, so it holds the lock.
+    /// Resolves when the blocking entry ahead leaves. `None` if nothing blocks this entry, which then holds the lock.
     pub turn: Option<PredecessorWatch>,
 }
 

@@ -12,8 +12,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Reason why a request failed.
 ///
-/// [`Error::is_answer`] is true if the store refused the request, which then changed nothing. After a lost answer the
-/// request may have been executed ([`Error::is_ambiguous`]).
+/// If [`Error::is_answer`] returns true, the store refused the request and changed nothing. If [`Error::is_ambiguous`]
+/// returns true, the request may have been executed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -148,8 +148,8 @@ pub enum Error {
         timeout: Duration,
         /// The last failure.
         reason: String,
-        /// True if the last attempt failed because no server without TLS is running on this machine, so starting a
-        /// server helps.
+        /// True if the last attempt failed because no server is running on this machine, so starting one helps. Always
+        /// false with TLS.
         is_absent: bool,
     },
     /// The operating system refused to create a thread, or the file descriptors that the thread needs. Nothing was
@@ -193,8 +193,8 @@ pub enum Error {
         /// The id that was found.
         found: String,
     },
-    /// The store's files are not as the store wrote them. The store is not opened, because data after the damage cannot
-    /// be trusted.
+    /// The store's files differ from what the store wrote. The store is not opened, because data after the damage
+    /// cannot be trusted.
     #[error(
         "the store is damaged: {} at byte {offset}: {reason}. Nothing was changed. Keep a copy of the folder, \
          look at it with `lockkeeper inspect DIR`, and restore a backup with `lockkeeper restore FILE DIR`, or take \
@@ -235,7 +235,7 @@ pub enum Error {
     /// is room.
     #[error("no room on the disk for the store at {}: make some, and write again", .path.display())]
     DiskFull {
-        /// The store's folder, or the words "the server" for a served store.
+        /// The store's folder, or "the server" for a served store.
         path: PathBuf,
     },
     /// The folder contains something other than a store.
@@ -360,7 +360,7 @@ pub enum TargetError {
     UnknownScheme {
         /// The whole URL.
         url: String,
-        /// The URL's scheme, or an empty text if the URL has no `:`.
+        /// The URL's scheme, or an empty string if the URL has no `:`.
         scheme: String,
     },
     /// This build does not include the scheme.

@@ -1,5 +1,5 @@
 //! [`Identity`]: a proved identity that access control entries can match. [`Identities`]: all identities of one client.
-//! Their number and size are limited, because one entry may expand to all of them.
+//! Their number and size are limited, because a single `auth` entry expands to all of them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -175,12 +175,12 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// Limit for scheme and id together. The name in a certificate rarely has more than a few hundred bytes.
+/// Maximum length of a scheme and its id together. A certificate's name rarely exceeds a few hundred bytes.
 const MAX_IDENTITY_BYTES: usize = 4 << 10;
 
 const IDENTITY_BYTES: usize = 192;
 
-/// Copies of a served session's identities: in the store, at its connection, and in replies to whoAmI.
+/// Number of copies of a served session's identities: in the store, at its connection, and in replies to whoAmI.
 const COPIES: usize = 3;
 
 /// Maximum number of identities of a client. A check looks up each identity in the whole access control list.
@@ -280,7 +280,7 @@ pub(crate) fn is_valid(entry: &AclEntry) -> bool {
     }
 }
 
-/// Returns true for a user number as the server writes it. Other forms would match no client.
+/// Returns true for a user id in the form that the server writes. Other forms would match no client.
 fn is_uid(id: &str) -> bool {
     let uid = id.parse::<u32>();
     uid.is_ok_and(|uid| uid.to_string() == id)

@@ -1,5 +1,5 @@
-//! Limits of requests, frames and transactions, and the bytes that a request takes on a wire. A ZooKeeper server closes
-//! the connection if a request is too large.
+//! Limits of requests, frames and transactions, and the size of a request on the wire. A ZooKeeper server closes the
+//! connection if a request is too large.
 //!
 //! The limits of the log, the snapshot and the backup are derived from the limit of a transaction, so every
 //! acknowledged write can be read again (invariant 2).
@@ -19,7 +19,7 @@ pub const LARGEST_REQUEST_BYTES: usize = 1_048_575 - 1_024;
 pub(crate) const MAX_FRAME_BYTES: usize = 2 << 20;
 
 /// Largest transaction in a log. A transaction may be far larger than its request, because each `auth` in an access
-/// control list is replaced with the session's identities. The longest frame without `auth` fits.
+/// control list is replaced with the session's identities. The largest request without `auth` always fits.
 pub(crate) const MAX_TXN_BYTES: usize = MAX_FRAME_BYTES + (1 << 10);
 
 /// Bytes of a multi's operation without its path, data and list, rounded up.

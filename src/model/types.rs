@@ -33,7 +33,7 @@ impl fmt::Debug for Zxid {
     }
 }
 
-/// Number of a session. An ephemeral znode has the number of its owner (`ephemeral_owner` in its `Stat`).
+/// Number of a session. An ephemeral znode's `ephemeral_owner` is the number of its session.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SessionId(pub i64);
 
@@ -56,13 +56,14 @@ pub struct Stat {
     pub czxid: Zxid,
     /// The transaction that last set the znode's data, or that created the znode.
     pub mzxid: Zxid,
-    /// The last transaction that created or deleted a child, or the znode itself.
+    /// The transaction that created the znode, or that last created or deleted a child.
     pub pzxid: Zxid,
     /// Creation time, in milliseconds since the epoch, by the server's clock.
     pub ctime: i64,
     /// Time of the last change of the znode's data, in milliseconds since the epoch, by the server's clock.
     pub mtime: i64,
-    /// Number of changes of its data. `i32::MAX` is followed by `i32::MIN`, and -2 by 0, because -1 means any version.
+    /// Number of changes of the znode's data. `i32::MAX` is followed by `i32::MIN`, and -2 by 0, because -1 means any
+    /// version.
     pub version: i32,
     /// Number of creates and deletes of children.
     pub cversion: i32,

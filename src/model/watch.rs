@@ -44,7 +44,7 @@ pub struct WatchedEvent {
     pub predecessor_gone: Option<PredecessorGone>,
 }
 
-/// Deletion of a waiter's predecessor, and its consequence at the end of the same transaction.
+/// Deletion of a waiter's predecessor, and the waiter's state at the end of the same transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct PredecessorGone {
@@ -71,8 +71,8 @@ pub enum DeleteReason {
     Died,
     /// Another session deleted it.
     Removed,
-    /// Either the entry's own session [withdrew](crate::Session::withdraw) it, perhaps without knowing that it already
-    /// held the lock, or the store does not know the reason.
+    /// Either the store does not know the reason, or the entry's own session [withdrew](crate::Session::withdraw) the
+    /// entry, perhaps without knowing that it already held the lock.
     Unknown,
 }
 
@@ -116,7 +116,7 @@ impl WatchUpdate {
 #[derive(Default)]
 pub(crate) struct WatchCell {
     state: Mutex<CellState>,
-    /// True if there may be an update to take. If so, `poll` need not clone the waker.
+    /// True if there may be an update to take. In this case `poll` does not have to clone the waker.
     has_news: AtomicBool,
 }
 
@@ -196,7 +196,7 @@ impl WatchCell {
         let has_news = self.has_news.load(Ordering::Acquire);
         let waker = (!has_news).then(|| context.waker().clone());
         let mut state = self.state.lock();
-        // Check under the lock, so that no news arrives between this check and the registration.
+        // Check under the lock, so that no update arrives between this check and the registration of the waker.
         if let Some(next) = state.take() {
             return Poll::Ready(next);
         }
@@ -331,8 +331,8 @@ impl PersistentWatcher {
         Self(EventSource::Boxed(Box::pin(events)))
     }
 
-    /// Waits for the next event. The end of the session is reported as an error, and after that error the method
-    /// returns `None`.
+    /// Waits for the next event. The end of the session is reported as an error. After this error, the method returns
+    /// `None`.
     ///
     /// Cancel safe.
     pub async fn next(&mut self) -> Option<Result<WatchedEvent>> {

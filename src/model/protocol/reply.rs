@@ -19,51 +19,51 @@ use crate::model::watch::{ArmedWatch, PersistentWatcher, Watcher};
     reason = "each variant says which request it answers, and holds what that asks"
 )]
 pub enum Reply<W = Watcher, P = PersistentWatcher> {
-    /// To a create.
+    /// Reply to a create.
     Created { path: ZnodePath, stat: Stat },
-    /// To a request that only reports success: delete, withdraw, sync, addAuth, close.
+    /// Reply to delete, withdraw, sync, addAuth and close, which return no data.
     Done,
-    /// To exists.
+    /// Reply to exists.
     Exists {
         stat: Option<Stat>,
         watcher: Option<W>,
     },
-    /// To getData.
+    /// Reply to getData.
     Data {
         data: Bytes,
         stat: Stat,
         watcher: Option<W>,
     },
-    /// To setData and setACL.
+    /// Reply to setData and setACL.
     Stat(Stat),
-    /// To getACL.
+    /// Reply to getACL.
     Acl { acl: Acl, stat: Stat },
-    /// To getChildren.
+    /// Reply to getChildren.
     Children {
         names: Vec<String>,
         stat: Stat,
         watcher: Option<W>,
     },
-    /// To a multi.
+    /// Reply to a multi.
     Multi(Vec<OpReply>),
-    /// To a multi-read.
+    /// Reply to a multi-read.
     MultiRead(Vec<ReadReply>),
-    /// To getEphemerals.
+    /// Reply to getEphemerals.
     Paths(Vec<ZnodePath>),
-    /// To getAllChildrenNumber.
+    /// Reply to getAllChildrenNumber.
     Count(usize),
-    /// To addWatch.
+    /// Reply to addWatch.
     Watching(P),
-    /// To enqueue.
+    /// Reply to enqueue.
     Enqueued {
         path: ZnodePath,
         czxid: Zxid,
         ahead: Predecessor<W>,
     },
-    /// To getPredecessor.
+    /// Reply to getPredecessor.
     Predecessor(Predecessor<W>),
-    /// To getQueue. If `sorted` is true, the names are the contenders in order. Otherwise they are all children,
-    /// unsorted.
+    /// Reply to getQueue. If `sorted` is true, `names` contains the contenders in order. Otherwise it contains all
+    /// children, unsorted.
     Queue { names: Vec<String>, sorted: bool },
 }
 
@@ -77,8 +77,8 @@ pub enum Predecessor<W = Watcher> {
     Blocked {
         /// The blocking entry.
         by: ZnodePath,
-        /// Fires when the blocking entry is deleted. The event contains the consequence for the waiter
-        /// ([`WatchedEvent::predecessor_gone`](crate::WatchedEvent::predecessor_gone)).
+        /// Fires when the blocking entry is deleted. The event also reports whether another entry still blocks the
+        /// waiter ([`WatchedEvent::predecessor_gone`](crate::WatchedEvent::predecessor_gone)).
         watcher: W,
         /// Number of all entries ahead, blocking or not, if requested.
         count: Option<usize>,
@@ -94,7 +94,7 @@ pub enum Predecessor<W = Watcher> {
 }
 
 impl<K> Reply<K, K> {
-    /// Replaces a watch key with a watcher. `armed` returns the watch of a key.
+    /// Replaces the watch key, if there is one, with a watcher. `armed` returns the watch of a key.
     #[inline]
     pub(crate) fn with_watchers(self, armed: impl FnOnce(K) -> ArmedWatch) -> Reply {
         match self {
@@ -194,7 +194,7 @@ pub enum OpReply {
     Created {
         /// Its path, including the number.
         path: ZnodePath,
-        /// Its state, or `None` if the server does not report it (ZooKeeper before 3.9 in a multi).
+        /// The znode's state, or `None` if the server does not report it (ZooKeeper before 3.9 in a multi).
         stat: Option<Stat>,
     },
     /// A znode was deleted.
@@ -223,8 +223,8 @@ pub enum ReadReply {
         stat: Stat,
         /// Time at which the entry ceased to be blocked, in milliseconds since the Unix epoch by the server's clock.
         ///
-        /// `None` while the entry is blocked, and if the store does not know the time. On ZooKeeper the time is unknown
-        /// for another library's entry that had to wait. After a restart of the store it is unknown for earlier grants.
+        /// `None` while the entry is blocked, or if the store does not know the time. ZooKeeper does not know it for
+        /// another library's entry that had to wait. After a restart, a store does not know it for earlier grants.
         granted_at_ms: Option<i64>,
     },
     /// The names of the children.

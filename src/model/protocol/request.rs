@@ -74,7 +74,7 @@ pub enum Request {
     },
     /// Lists this session's ephemeral znodes whose path starts with a prefix.
     GetEphemerals {
-        /// The prefix, which is compared as text, so `/ab` starts with `/a`.
+        /// The prefix, compared as text, so the prefix `/a` matches `/ab`.
         prefix: ZnodePath,
     },
     /// Counts all znodes below a path.
@@ -117,7 +117,7 @@ pub enum Request {
         /// The required version of the list ([`Stat::aversion`](crate::Stat::aversion)).
         version: Option<i32>,
     },
-    /// Proves an identity, which gives the session rights from the next request on.
+    /// Proves an identity. Its rights apply to the session's later requests.
     AddAuth {
         /// The scheme, such as `digest`.
         scheme: String,
@@ -129,7 +129,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// Returns true if the request passes through the store's log, or through an ensemble's quorum.
+    /// Returns true if the request must pass through the store's log, or through an ensemble's quorum.
     pub fn is_write(&self) -> bool {
         matches!(
             self,
@@ -282,13 +282,11 @@ pub struct Enqueue {
     pub acl: Acl,
     /// The entries that block it.
     pub blockers: Blockers,
-    /// Conditions that the entry waits for when no other entry blocks it any more. At most two, with 1 KiB of data
-    /// each.
+    /// Conditions that the entry waits for once no other entry blocks it. At most two, with 1 KiB of data each.
     ///
-    /// The entry waits while a condition on children fails and all data conditions hold. If the data changes, the wait
-    /// ends, because the caller computed the limit of children from the former data. The ZooKeeper backend and servers
-    /// with version 3 of Lockkeeper's protocol extension ignore conditions, so check the conditions again when the wait
-    /// ends.
+    /// The entry waits while all data conditions hold and a condition on children fails. If the data changes, the wait
+    /// ends, because the caller computed the limit of children from the old data. The ZooKeeper backend and servers
+    /// with version 3 of Lockkeeper's protocol extension ignore conditions, so check them again when the wait ends.
     pub conditions: Vec<Condition>,
     /// True to count the entries ahead.
     pub count: bool,
@@ -324,11 +322,10 @@ pub enum Blockers {
 /// Marker in the name of a shared (reader's) entry, as in Curator's read-write lock.
 pub const SHARED_MARKER: &str = "__READ__";
 
-/// Names of a semaphore's children, as in Curator. A path with a child of such a name is not a queue.
+/// Names of a semaphore's children, as in Curator. A znode with such a child is not a queue.
 pub const SEMAPHORE_CHILDREN: [&str; 2] = ["locks", "leases"];
 
-/// Returns the number at the end of a queue entry's name, or `None` if the name does not have the form of an entry's
-/// name.
+/// Returns the number at the end of a queue entry's name, or `None` if the name is not an entry's name.
 ///
 /// ZooKeeper writes its signed 32-bit counter as `%010d`: ten digits, or a minus sign and at least nine digits after
 /// the counter has wrapped. A 64-bit store may write more digits. We read a hyphen as a minus sign only if nine or ten
