@@ -198,8 +198,8 @@ impl Server {
     }
 
     /// Waits until the server has had no connection for `time` and its store has no session. A server that was started
-    /// on demand can then be shut down. A client that connects before the shutdown loses its connection, and must start
-    /// the next server.
+    /// on demand can then be shut down. If a client connects before the shutdown, its connection is closed, and the
+    /// client must start a new server.
     ///
     /// Cancel safe.
     pub async fn idle(&self, time: Duration) {
@@ -268,7 +268,7 @@ struct Shared {
     /// further turn, so other connections wait for at most one turn.
     further_turns: Arc<Semaphore>,
     turn_length: TurnLength,
-    /// One permit per watched process, because each watch takes an open file. `None` if the server watches no
+    /// One permit per watched process, because each watch needs an open file. `None` if the server watches no
     /// processes.
     process_watches: Option<Arc<Semaphore>>,
 }
@@ -295,7 +295,7 @@ impl Shared {
         }
     }
 
-    /// Counts a failed proof of identity. The returned future completes when the failure may be answered.
+    /// Counts a failed proof of identity. The returned future completes when the server may report the failure.
     fn penalty(&self, address: PeerAddress) -> impl Future<Output = ()> + Send + use<> {
         let clock = self.clock();
         clock.sleep(self.penalties.add(address, clock.now()))

@@ -176,8 +176,8 @@ impl Policy {
 impl Server {
     /// Replaces the users, super user and four-letter words for all clients.
     ///
-    /// Sessions and locks stay. If an identity that a connection has proved is removed, the server closes the
-    /// connection before it executes the connection's next request. The session of the removed client ends with its
+    /// Existing sessions keep their locks. If a connection has proved an identity that is removed, the server closes
+    /// the connection before it executes the connection's next request. The client's session then ends with its
     /// timeout, or immediately with [`kick`](Self::kick).
     pub fn reload_access(&self, access: AccessOptions) {
         let shared = &self.shared;
@@ -194,8 +194,8 @@ impl Server {
             words: access.words,
             word_clients: access.word_clients,
         });
-        // Store the generation after the policy and with `Release`, so that a connection that sees this generation
-        // finds its policy.
+        // Store the generation after the policy and with `Release`, so that a connection that sees this generation also
+        // sees its policy.
         shared
             .access
             .generation

@@ -1,4 +1,4 @@
-//! The four-letter words: reads a word, sends the word's text and closes the connection.
+//! The four-letter words: reads a word, sends its answer and closes the connection.
 
 pub(super) mod process;
 mod texts;
@@ -20,7 +20,7 @@ use crate::wire::admin::{IMOK, NOT_SERVING, Word, isro};
 
 pub(super) struct Admin {
     texts: Arc<Texts>,
-    /// Limits the number of long texts that exist at the same time, and so their memory.
+    /// Limits how many long texts exist at the same time, and so how much memory they use.
     permits: Arc<Semaphore>,
 }
 

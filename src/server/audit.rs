@@ -1,7 +1,7 @@
 //! The audit log: an [`AuditSink`] receives an [`AuditRecord`] for each action.
 //!
-//! Hostile clients cannot flood the log. A record of a success exists only for an action that was performed. In each
-//! [`WINDOW`], the first [`BURST`] failures of one kind from one network get a record each, and one more record
+//! Hostile clients cannot flood the log. Successes are recorded only for actions that were performed. In each
+//! [`WINDOW`], only the first [`BURST`] failures of one kind from one network get a record each. One more record
 //! contains the number of the others.
 
 use std::collections::HashMap;
@@ -162,10 +162,10 @@ const BURST: u64 = 20;
 
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Limit of the networks whose failures are counted separately. Failures from further networks share one count.
+/// Maximum number of networks whose failures are counted separately. Failures from further networks share one count.
 const MAX_NETWORKS: usize = 1_024;
 
-/// Limit of a recorded user name, in bytes. Longer names are cut, because clients choose them.
+/// Maximum length of a recorded user name, in bytes. Longer names are cut, because clients choose them.
 const MAX_USER_BYTES: usize = 128;
 
 pub(super) struct Audit {
@@ -266,7 +266,7 @@ impl Audit {
             }
             !is_over
         });
-        // Call the sink without the lock, because the sink is user code.
+        // Do not hold the lock while calling the sink, because the sink is user code.
         for ((event, network), count) in over {
             self.put(event, AuditOutcome::Failure, |record| {
                 record.count = count;
@@ -314,7 +314,7 @@ impl Audit {
     }
 }
 
-/// Returns the user that a client names in a proof, or `None` if the name could be the secret itself.
+/// Returns the user named in a client's proof, or `None` if the name could be the secret itself.
 pub(super) fn claimed_user(scheme: &str, secret: &[u8]) -> Option<String> {
     let at = secret.iter().position(|byte| *byte == b':')?;
     let name = String::from_utf8_lossy(&secret[..at.min(MAX_USER_BYTES)]);

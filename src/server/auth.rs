@@ -144,10 +144,10 @@ struct Failures {
 /// Number of slots (about 64 KiB).
 const SLOTS: usize = 4_096;
 
-/// Delay of the first failure's answer. Each further failure doubles the delay.
+/// Delay of the answer to the first failure. Each further failure doubles the delay.
 const FIRST_PENALTY: Duration = Duration::from_millis(100);
 
-/// Limit of doublings. The longest penalty is 3.2 s, which leaves enough time for a handshake.
+/// Maximum number of doublings. The longest penalty is 3.2 s, which leaves enough time for a handshake.
 const DOUBLINGS: u32 = 5;
 
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);

@@ -5,9 +5,9 @@
 //! sockets for a while before it sleeps.
 //!
 //! Polling keeps a core busy, so the polling window adapts to the requests, like [KVM's halt
-//! polling](https://docs.kernel.org/virt/kvm/halt-polling.html). Each pause between requests that is shorter than the
-//! limit doubles the window, and a longer pause sets it to zero. Polling also stops for a while if another program
-//! needs the core.
+//! polling](https://docs.kernel.org/virt/kvm/halt-polling.html). A pause between requests doubles the window if the
+//! pause is shorter than the limit. A longer pause sets the window to zero. Polling also stops for a while if another
+//! program needs the core.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -20,13 +20,13 @@ pub(super) struct BusyPoll {
     limit: Duration,
     arrivals: AtomicU64,
     /// True while the polling task waits for an arrival. Bytes that arrive just before the flag is set do not wake the
-    /// task, so polling starts only with the next arrival.
+    /// task. Polling then starts with the next arrival.
     is_parked: AtomicBool,
     wake: Notify,
 }
 
-/// Upper bound of the limit. With a much longer window, the occasional requests of a single user would keep a core busy
-/// all the time.
+/// Upper bound of the limit. With a much longer window, the occasional requests of a single user would keep a core
+/// permanently busy.
 const MAX_LIMIT: Duration = Duration::from_millis(10);
 
 impl BusyPoll {
@@ -98,8 +98,8 @@ enum PollEnd {
     Contended,
 }
 
-/// If yielding the core takes longer than this, another program is computing. A client that only answers uses the core
-/// for less time.
+/// If yielding the core takes longer than this, another program is busy computing. A client that only answers needs the
+/// core for less time.
 const CONTENDED: Duration = Duration::from_millis(1);
 
 /// Time without polling after a long yield. A computing program keeps the core for some milliseconds, so polling takes
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn a_server_with_requests_polls_until_they_stop() {
         // The pauses are real time, and the machine may suspend this test for longer than any limit. So the test may
-        // try again.
+        // retry.
         let polling = BusyPoll::new(MAX_LIMIT);
         let mut task = pin!(polling.run());
         let mut is_polling = turn(task.as_mut());

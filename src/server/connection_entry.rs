@@ -143,7 +143,7 @@ impl Traffic {
         self.latency.merge(delta.latency);
     }
 
-    /// No response is outstanding for a word, because a word is no request.
+    /// A word is not a request, so no response to it is outstanding.
     fn add_word(&mut self, bytes: usize) {
         self.received += 1;
         self.received_bytes += bytes as u64;

@@ -38,9 +38,9 @@ pub(super) struct ConnectionTable {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableLimits {
     pub(super) connections: usize,
-    /// Limit for one IPv4 address, one IPv6 network or one user of the Unix socket.
+    /// Limit of connections from one IPv4 address, one IPv6 network or one user of the Unix socket.
     pub(super) per_address: usize,
-    /// Limit of half-open connections, which lack a session or the required proof of identity. It is at most half of
+    /// Limit of half-open connections, which still lack a session or the required proof of identity. At most half of
     /// `connections`, so that silent clients cannot keep out all others.
     pub(super) half_open: usize,
 }
@@ -148,7 +148,7 @@ impl ConnectionTable {
         let entry = state.insert(address, unix_ms);
         drop(state);
         self.count(Count::Entered);
-        // Until its task closes the connection, the victim is still counted as a connection, but not as half open.
+        // Until the victim's task closes it, the connection still counts as a connection, but not as half open.
         if let Some(victim) = evicted {
             self.count(Count::Evicted);
             victim.request_close(CloseRequest::Evicted);

@@ -38,9 +38,9 @@ impl Server {
     /// Starts a drain: from now on the server opens no more sessions. Returns true unless the server was draining
     /// already.
     ///
-    /// The server disconnects a client that asks for a new session, and the client tries the next server of its list.
-    /// The server still serves existing sessions, even if they reconnect, so that holders and waiters of locks can
-    /// finish. [`ServerMonitor::check_ready`](super::ServerMonitor::check_ready) returns
+    /// The server disconnects a client that asks for a new session, and the client tries the next server in its list.
+    /// The server still serves existing sessions, even after a reconnect, so that clients that hold or wait for locks
+    /// can finish. [`ServerMonitor::check_ready`](super::ServerMonitor::check_ready) returns
     /// [`Draining`](super::NotReady::Draining).
     pub fn drain(&self) -> bool {
         let drain = &self.shared.drain;
@@ -60,14 +60,14 @@ impl Server {
         self.shared.drain.is_on()
     }
 
-    /// Waits until the server drains and its store has no session left. A shutdown then disturbs no client.
+    /// Waits until the server is draining and its store has no sessions left. A shutdown then disturbs no client.
     ///
     /// Cancel safe.
     pub async fn drained(&self) {
         self.drained_to(0).await;
     }
 
-    /// Waits until the server drains and its store has at most this number of sessions. The remaining sessions are
+    /// Waits until the server is draining and its store has at most this many sessions. The remaining sessions are
     /// usually in-process sessions, which the program ends itself.
     ///
     /// Cancel safe.

@@ -33,7 +33,7 @@ pub enum ServerError {
     /// No address to listen on is given.
     #[error("no address to listen on: set one for plain connections, one for TLS or a Unix socket")]
     NoAddress,
-    /// A certificate is given without an address for TLS, or such an address without a certificate.
+    /// There is a certificate but no address for TLS, or an address for TLS but no certificate.
     #[cfg(feature = "tls")]
     #[error("a certificate and an address for TLS belong together: {missing} is missing")]
     TlsIncomplete {

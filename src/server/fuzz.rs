@@ -86,7 +86,7 @@ impl AsyncWrite for Script {
     }
 }
 
-/// A read is pending only after earlier reads have returned all of the input.
+/// A read is pending only after earlier reads have returned the whole input.
 impl Transport for Script {
     fn is_readable(&self) -> bool {
         false
@@ -155,8 +155,8 @@ pub(crate) fn connection(bytes: &[u8]) -> bool {
     is_well && is_whole && inner.read == inner.input.len()
 }
 
-/// Asserts that no task outlives its store. A task that sleeps on a virtual clock would live forever, because task and
-/// clock keep each other alive.
+/// Asserts that no task outlives its store. A task that sleeps on a virtual clock would live forever, because the task
+/// and the clock keep each other alive.
 fn assert_all_ends(clock: &Clock) {
     clock.advance(Duration::from_secs(3_600));
     assert_eq!(clock.next_timer(), None, "a task outlives its store");

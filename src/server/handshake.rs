@@ -69,8 +69,7 @@ where
 {
     let mut frames = Frames::new(MAX_HANDSHAKE_BYTES);
     let request = loop {
-        // Check for a four-letter word first, because its letters would exceed any limit if read as the length of a
-        // frame.
+        // Check for a four-letter word first. Read as the length of a frame, its letters would exceed any limit.
         let first = frames.word();
         if let Some(word) = first.and_then(Word::parse) {
             return Ok(HandshakeOutcome::Word(word));
@@ -101,7 +100,7 @@ where
     put_frame(&mut out, |to| match &answer {
         Ok(connection) => {
             request.response(connection, &connection.password()).put(to);
-            // Only a client that sent the field `readOnly` expects more fields at the end of the response.
+            // Only a client that sent the field `readOnly` accepts more fields at the end of the response.
             if request.version != 0 && request.read_only.is_some() {
                 let frame_bytes = i32::try_from(shared.limits.frame_bytes).unwrap_or(i32::MAX);
                 ServerLimits { frame_bytes }.put(to);
@@ -183,7 +182,7 @@ fn traffic_of(
 
 /// Waits for the session, or returns an error if the client disconnects first.
 ///
-/// After a restart, the store may for a while neither open nor reattach sessions. If the client reconnects in the
+/// For a while after a restart, the store may neither open nor reattach sessions. If the client reconnects in the
 /// meantime, this old handshake must not take the session away from the new connection.
 async fn unless_disconnected(
     stream: &mut impl Transport,
@@ -192,8 +191,8 @@ async fn unless_disconnected(
 ) -> Result<Connection, HandshakeError> {
     let mut entering = pin!(entering);
     poll_fn(|context| {
-        // Poll the socket first, because a client that has disconnected must get no session. Keep the bytes that follow
-        // the handshake, up to a limit.
+        // Poll the socket first, because a client that has disconnected must not get a session. Keep the bytes that
+        // follow the handshake, up to a limit.
         while frames.waiting_bytes() < READ_BYTES {
             let mut bytes = [0; READ_BYTES];
             let mut buffer = ReadBuf::new(&mut bytes);
@@ -279,8 +278,8 @@ async fn open_session(
     if request.session == SessionId(0) {
         let needs_proof = shared.access.policy().requires_auth && !is_proven;
         let remote = shared.remote.clone().requiring_proof(needs_proof);
-        // `run_until_closed` checks for a drain first, because a session opened after the start of the drain could keep
-        // the server from ending.
+        // `run_until_closed` checks for a drain first, because a session opened after the drain started could keep the
+        // server from ending.
         let opened = remote.open(request.timeout, limit);
         return match run_until_closed(shared.drain.begun(), opened).await {
             Some(opened) => opened.map_err(full),
@@ -290,7 +289,7 @@ async fn open_session(
             }
         };
     }
-    // A password of another length is wrong. Replace it with zeros, because no session has zeros as its password.
+    // A password of another length is wrong. Replace it with zeros, which no session has as its password.
     let password = request.password.unwrap_or_default();
     let found = shared
         .remote

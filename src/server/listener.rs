@@ -37,7 +37,7 @@ pub(super) fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), S
     })
 }
 
-/// Pause after a failed accept, usually for lack of file descriptors. Accept returns such errors immediately, so a loop
+/// Pause after a failed accept. Usually there are no file descriptors left. Accept then fails immediately, so a loop
 /// without a pause would keep a core busy.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
@@ -100,7 +100,7 @@ fn start_unix(stream: UnixStream, shared: &Arc<Shared>) {
         pid: peer.pid().filter(|pid| *pid > 0),
     });
     // The kernel vouches for the user id, so the id proves an identity. All users who are unknown in our user namespace
-    // share one id, so that id is no proof.
+    // share one id, which therefore proves nothing.
     let identity = (peer.uid() != UNKNOWN_USER).then(|| Identity::uid(peer.uid()));
     if let Some((guard, deadline)) = enter(address, shared) {
         tokio::spawn(serve(stream, guard, shared.clone(), deadline, identity));

@@ -31,8 +31,8 @@ pub(super) struct Throttle {
 }
 
 impl Throttle {
-    /// If this line may be logged, returns the number of lines that were suppressed since the last logged line. Returns
-    /// `None` if this line is suppressed, too.
+    /// If this line may be logged, returns the number of lines suppressed since the last logged line. Otherwise returns
+    /// `None`.
     pub(super) fn allow(&self, now: BootInstant) -> Option<u64> {
         let (now_ms, pause_ms) = (now.as_millis(), INTERVAL.as_millis() as u64);
         let due = |next_ms| (now_ms >= next_ms).then_some(now_ms + pause_ms);

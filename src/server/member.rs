@@ -1,4 +1,5 @@
-//! [`MemberProtocol`]: the protocol of one connection of a simulated ZooKeeper server, without our own operations.
+//! [`MemberProtocol`]: the protocol of one connection of a simulated ZooKeeper server, without Lockkeeper's own
+//! operations.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ pub(crate) const MAX_FRAME_BYTES: usize = 1 << 20;
 pub(crate) struct MemberProtocol(ProtocolState);
 
 impl MemberProtocol {
-    /// Starts after a handshake. `frames` contains the bytes that the client has sent after the handshake.
+    /// Starts the protocol after a handshake. `frames` contains the bytes that the client has sent since.
     pub(crate) fn new(frames: Frames) -> Self {
         let options = ServerOptions::new();
         let limits: Limits = options.limits;

@@ -1,4 +1,4 @@
-//! [`CloseReason`]: the reasons for which a connection ends, and their log lines.
+//! [`CloseReason`]: the reasons why a connection ends, and their log lines.
 
 use crate::engine::Ending;
 use crate::model::types::SessionId;
@@ -25,8 +25,8 @@ pub(in crate::server) enum CloseReason {
     Disconnected,
     #[error("an identity of the client was removed")]
     IdentityRemoved,
-    /// The client has not proved an identity in time, or a newer connection has evicted this connection in the
-    /// meantime.
+    /// The client has not proved an identity in time, or a newer connection has evicted this connection before the
+    /// client did so.
     #[error("the client has proved no identity in time")]
     Unproven,
 }

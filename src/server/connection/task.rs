@@ -35,7 +35,7 @@ pub(super) struct ConnectionTask<'a, S> {
     protocol: ProtocolState,
     messages: VecDeque<Message>,
     /// Set while the next message waits for the log: the zxid that the message reveals, and a future that completes
-    /// when the log has this zxid.
+    /// when the log contains this zxid.
     blocked: Option<(Zxid, BoxFuture<Result<()>>)>,
     needs_flush: bool,
     next_turn: NextTurn,
@@ -91,7 +91,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Admits the connection if the client has proved an identity. Returns true if the time for this proof is over.
+    /// Admits the connection if the client has proved an identity. Returns true if the deadline for this proof has
+    /// passed.
     fn poll_proof_deadline(&mut self, context: &mut Context<'_>) -> bool {
         if self.protocol.is_admitted() && self.proof_deadline.take().is_some() {
             self.guard.admit();
@@ -101,7 +102,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
     }
 
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        // No waker is needed here, because the steps that will make room have registered a waker.
+        // No waker is needed here, because the steps that make room have registered one.
         if self.is_draining || self.is_read_closed || !self.protocol.has_room() {
             return Poll::Pending;
         }
@@ -134,7 +135,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                 self.begin_penalty();
             }
         }
-        // The parser stops at a failed proof. Submit nothing before the penalty is over, so that no step can send the
+        // The parser stops at a failed proof. Submit nothing until the penalty is over, so that no step sends the
         // answer to the proof earlier.
         if self.penalty.is_some() {
             return Ok(0);
@@ -145,7 +146,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
         let mut count = 0;
         // While the log has no room, we submit no requests and read no bytes, so the client waits instead of getting an
-        // error. After `submit` finds no room, `poll_room` runs once more to register the waker.
+        // error. If `submit` finds no room, we call `poll_room` once more to register the waker.
         while self.connection.poll_room(context).is_ready() {
             count += self.connection.submit(asks);
             if !self.connection.waits_for_room() {
@@ -255,7 +256,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             return Poll::Ready(Err(CloseReason::Session(ending)));
         }
         let mut has_encoded = false;
-        // Messages without room stay in the outbox, where they count towards the client's limit of unread bytes.
+        // Messages that do not fit stay in the outbox, where they count towards the client's limit of unread bytes.
         while self.protocol.room() > 0 {
             let (room, connection) = (self.protocol.room(), &self.connection);
             let taken = connection.outbox().take(
@@ -340,16 +341,16 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
     /// Runs each step (read, submit, encode, write) once. Returns true if the caller must call this again.
     ///
     /// We read first, so that requests that have just arrived are answered in the same turn and in one write. If these
-    /// requests fired events, the turn ends before we answer them. The next holder of a lock waits for its event, while
-    /// the former holder needs no fast answer.
+    /// requests fire events, the turn ends before we answer them. The next holder of a lock waits for its event, while
+    /// the former holder is not in a hurry.
     fn advance(&mut self, context: &mut Context<'_>, turn: &mut Turn) -> Result<bool, CloseReason> {
         if !self.protocol.renew(&self.shared.access) {
             self.record_removed_identity();
             return Err(CloseReason::IdentityRemoved);
         }
         let (mut is_drained, mut has_read, mut count) = (false, false, 0);
-        // If the last turn ended early for events, send its answers before reading again. Otherwise a client whose
-        // every request fires an event would never get an answer.
+        // If the last turn ended early to let events go first, send its answers before reading again. Otherwise a
+        // client whose every request fires an event would never get an answer.
         let answers_only = std::mem::take(&mut self.yields_to_events);
         if !answers_only {
             let has_room = self.protocol.has_room();
@@ -367,8 +368,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             return Err(CloseReason::Client);
         }
         let has_more = self.protocol.has_more();
-        // At a shutdown, answer every request that has arrived. Otherwise the client would not know whether its request
-        // was executed.
+        // During a shutdown, answer every request that has arrived. Otherwise the client would not know whether its
+        // request was executed.
         if self.is_draining
             && !has_more
             && self.protocol.asks().is_empty()
@@ -376,7 +377,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         {
             return Err(CloseReason::Shutdown);
         }
-        // If this call has only sent answers, run again, because `poll_read` has registered no waker.
+        // If this call only sent answers, `poll_read` has not registered a waker, so the caller must call again.
         Ok(answers_only || has_read || count > 0 || has_encoded || has_sent || has_more)
     }
 
@@ -405,12 +406,13 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             }
             match self.advance(context, &mut turn) {
                 Ok(true) if self.yields_to_events => {
-                    // `yield_turn` is not needed, because this task only has to run after the tasks that were woken.
+                    // `yield_turn` is not needed, because only the tasks that the events have woken must run before
+                    // this task.
                     context.waker().wake_by_ref();
                     return None;
                 }
                 Ok(true) => {}
-                // A penalty has just started. The next iteration polls it, so that its end wakes the task.
+                // A penalty has just started. The next iteration polls the penalty, which registers the task's waker.
                 Ok(false) if self.penalty.is_some() => {}
                 Ok(false) => {
                     self.shared.turn_length.served_all(&turn);
@@ -419,7 +421,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                 }
                 Err(close) => return Some(close),
             }
-            // Requests are left over if they exceed one turn's work or if there is no room for their answers. Let other
+            // Requests remain if they exceed one turn's work or if there is no room for their answers. Let other
             // connections run first, so that no client can stall them (invariant 15).
             if turn.is_over() || !self.protocol.asks().is_empty() {
                 drop(permit);
@@ -451,8 +453,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Ends the session if the store has asked for signs of life and the client has sent none. A session must not
-    /// expire while requests of its client wait unread in the server's socket.
+    /// Ends the session if the store has asked for signs of life and the client has sent none. Requests that wait
+    /// unread in the server's socket count as a sign of life.
     ///
     /// Call this only after a turn without progress. All requests that were read have then touched the session.
     fn report_silence(&self) {
@@ -461,9 +463,9 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
         let is_unread = match self.protocol.has_room() {
             true => self.stream.is_readable(),
-            // We read nothing at the moment. If answers wait for the log, the server is the cause, so the session must
-            // not expire. Otherwise the client reads no answers and counts as silent. Requests that wait for room in
-            // the log have already touched the session.
+            // We are not reading. If answers wait for the log, the server causes the delay, so the session must not
+            // expire. Otherwise the client does not read its answers and counts as silent. Requests that wait for room
+            // in the log have already touched the session.
             false => self.blocked.is_some(),
         };
         if !is_unread {
@@ -479,8 +481,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                 tracing::warn!(%address, bytes, limit, suppressed, "reply too large");
             }
         }
-        // Report the bytes that we hold, so that the sum over all clients includes them. Report only a changed number,
-        // because a report takes the outbox's lock.
+        // Report the bytes that we hold, so that the sum over all clients includes them. Skip an unchanged number,
+        // because reporting takes the outbox's lock.
         let blocked = self.protocol.held_bytes();
         if self.held_bytes.replace(blocked) != Some(blocked) {
             self.connection.outbox().set_beside(blocked);
@@ -492,12 +494,12 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
 
 enum NextTurn {
     Free,
-    /// The next turn waits for a permit, because the last turn left work over. Permits are granted in order.
+    /// The next turn waits for a permit, because requests remain from the last turn. Permits are granted in order.
     Queued(BoxFuture<OwnedSemaphorePermit>),
     Permitted(OwnedSemaphorePermit),
 }
 
-/// Schedules the current task behind all ready tasks and the next poll of the runtime's sockets.
+/// Schedules the current task behind all ready tasks and after the runtime's next poll of its sockets.
 ///
 /// `wake_by_ref` is not enough, because tokio polls a task that wakes itself about sixty times before it polls the
 /// sockets.
@@ -511,7 +513,7 @@ fn poll_durable(
     bound: Zxid,
     context: &mut Context<'_>,
 ) -> Result<bool, CloseReason> {
-    // Keep the future between polls, because a new future would wait at the end of the log's queue.
+    // Keep the future between polls, because a new one would start at the end of the log's queue.
     let is_new = blocked.as_ref().is_none_or(|(to, _)| *to != bound);
     if is_new {
         *blocked = Some((bound, connection.passage(bound)));

@@ -1,8 +1,8 @@
-//! [`HalfOpen`]: connections that are not admitted yet, and the choice of one to evict when there are too many.
+//! [`HalfOpen`]: connections that are not admitted yet, and the choice of a victim when there are too many.
 //!
 //! The victim is the oldest connection of the network that has the most half-open connections, so a machine that floods
-//! the server evicts its own connections first. A client with only one connection is safe while the flood uses fewer
-//! networks than the limit.
+//! the server evicts its own connections first. A client with only one connection is safe as long as the flood uses
+//! fewer networks than the limit.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -21,7 +21,7 @@ pub(super) struct HalfOpen {
 /// Arrival number and slot of a connection.
 type Arrival = (u64, usize);
 
-/// Number of a network's connections, arrival number of the oldest one, and the network.
+/// Number of a network's connections, arrival number of its oldest connection, and the network.
 type Rank = (usize, Reverse<u64>, Network);
 
 impl HalfOpen {
@@ -54,7 +54,7 @@ impl HalfOpen {
         let (before, former) = (connections.len(), rank(network, connections));
         change(connections);
         let (after, rank) = (connections.len(), rank(network, connections));
-        // Keep no entry for an empty network, because an attacker may use any number of networks.
+        // Remove a network without connections, because an attacker may use any number of networks.
         if after == 0 {
             self.by_network.remove(&network);
         }

@@ -1,7 +1,7 @@
 //! Entry point of the fuzzer `conversation`: several clients talk to one server, in virtual time.
 //!
-//! The first byte chooses the limits and the size of pieces. Every six bytes after it are a [`FuzzStep`], so every input is
-//! a conversation. [`Dialogue`] checks each connection.
+//! The first byte chooses the limits and the size of pieces. Each of the following groups of six bytes is a
+//! [`FuzzStep`], so every input is a valid conversation. [`Dialogue`] checks each connection.
 
 use std::future::Future;
 use std::pin::{Pin, pin};

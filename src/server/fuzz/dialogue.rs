@@ -1,4 +1,4 @@
-//! [`Dialogue`]: one connection as its client sees it, and the checks of its order.
+//! [`Dialogue`]: one connection as its client sees it, with checks of the order of replies and events.
 //!
 //! The dialogue parses the client's bytes like the server does, so it knows which replies are due, even for malformed
 //! bytes.
