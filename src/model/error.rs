@@ -75,9 +75,9 @@ pub enum Error {
     },
     /// The credentials were refused, and the request changed nothing.
     ///
-    /// If the store had not accepted these credentials before, the session has ended. If the store had accepted them
-    /// and has since changed its users, the session continues. The client keeps trying to connect while the session may
-    /// be alive, because the user may be added again.
+    /// If the store never accepted these credentials, the session has ended. If it accepted them and has since changed
+    /// its users, the session continues. The client keeps trying to connect while the session may be alive, because the
+    /// user may be added again.
     #[error("authentication failed")]
     AuthFailed,
     /// The request or its transaction exceeds a size limit. Nothing was changed.

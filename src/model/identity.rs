@@ -1,5 +1,5 @@
 //! [`Identity`]: a proved identity that access control entries can match. [`Identities`]: all identities of one client.
-//! Their number and size are limited, because a single `auth` entry expands to all of them.
+//! Their number and size are limited, because a single `auth` entry may expand to all of them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -144,7 +144,8 @@ impl Identity {
         self.scheme == SUPER
     }
 
-    /// Returns true if the client has proved the identity, so that `auth` includes it.
+    /// Returns true if the client has proved the identity. Entries of the scheme `auth` expand only to proved
+    /// identities.
     pub(crate) fn is_proof(&self) -> bool {
         matches!(self.scheme, DIGEST | X509 | UID)
     }

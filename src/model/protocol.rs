@@ -1,7 +1,7 @@
 //! Requests and replies as plain data, used by the core, the engine, the backends and the wire.
 //!
-//! Because requests and replies are plain data, one wrapper around any backend can drop, delay, repeat or hold back
-//! each of them (see [`testing`](crate::testing)).
+//! One wrapper around any backend can therefore drop, delay, repeat or hold back each of them (see
+//! [`testing`](crate::testing)).
 
 mod entry_name;
 mod proof;

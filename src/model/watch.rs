@@ -39,7 +39,7 @@ pub struct WatchedEvent {
     pub path: ZnodePath,
     /// The transaction, or `None` if the server does not report it (ZooKeeper before 3.9).
     pub zxid: Option<Zxid>,
-    /// Consequence of a predecessor's deletion for the waiter. Only set for watchers of
+    /// Whether the waiter is still blocked, and why its predecessor was deleted. Only set for watchers of
     /// [`Predecessor::Blocked`](crate::Predecessor::Blocked).
     pub predecessor_gone: Option<PredecessorGone>,
 }
@@ -116,7 +116,7 @@ impl WatchUpdate {
 #[derive(Default)]
 pub(crate) struct WatchCell {
     state: Mutex<CellState>,
-    /// True if there may be an update to take. In this case `poll` does not have to clone the waker.
+    /// True if there may be an update to take, so that `poll` need not clone the waker.
     has_news: AtomicBool,
 }
 
@@ -196,7 +196,7 @@ impl WatchCell {
         let has_news = self.has_news.load(Ordering::Acquire);
         let waker = (!has_news).then(|| context.waker().clone());
         let mut state = self.state.lock();
-        // Check under the lock, so that no update arrives between this check and the registration of the waker.
+        // Check under the lock, so that no update arrives between this check and the waker's registration.
         if let Some(next) = state.take() {
             return Poll::Ready(next);
         }

@@ -291,7 +291,7 @@ pub struct Enqueue {
     /// True to count the entries ahead.
     pub count: bool,
     /// Data of the queue's znode, if the store may create a missing queue together with the entry. The queue and its
-    /// missing ancestors become containers with the entry's access control list. On a missing queue, the request fails
+    /// missing ancestors become containers with the entry's access control list. A request for a missing queue fails
     /// with [`Error::NoNode`](crate::Error::NoNode) if this field is `None`, if the store is ZooKeeper, or if the
     /// queue's path is very long or lacks many ancestors.
     pub queue_data: Option<Bytes>,
