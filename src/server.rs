@@ -221,8 +221,8 @@ impl Server {
     }
 
     /// Stops the server. It accepts no more connections, answers the requests that have arrived, and closes all
-    /// connections after at most 5 s. The sessions stay in the store, so a client can reattach to its session over
-    /// another server of the store.
+    /// connections after at most 5 s. The sessions stay in the store, so clients can reattach to them through another
+    /// server of the store.
     ///
     /// Not cancel safe. Dropping the future closes all connections immediately.
     pub async fn shutdown(mut self) {
@@ -241,8 +241,7 @@ impl Server {
     }
 
     fn stop_accepting(&mut self) {
-        // Remove the socket file while the socket still listens. Otherwise another server could mistake the file for a
-        // leftover of a killed server.
+        // Remove the socket file while the socket still listens, as `SocketFile` requires.
         drop(self.unix.take());
         for task in &self.tasks {
             task.abort();

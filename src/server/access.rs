@@ -201,7 +201,7 @@ impl Server {
             .generation
             .store(generation, Ordering::Release);
         drop(replacing);
-        // Wake idle connections, because they would not notice the new policy before their next event.
+        // Wake idle connections. Otherwise they would not notice the new policy before their next event.
         for connection in shared.table.each() {
             connection.wake();
         }

@@ -242,7 +242,7 @@ impl Audit {
         allows
     }
 
-    /// Records the number of unrecorded failures whenever a window ends. The future never completes.
+    /// Whenever a window ends, records the number of failures without a record. The future never completes.
     pub(super) async fn sum_up(self: Arc<Self>) {
         loop {
             self.opened.notified().await;

@@ -102,8 +102,8 @@ enum PollEnd {
 /// core for less time.
 const CONTENDED: Duration = Duration::from_millis(1);
 
-/// Time without polling after a long yield. A computing program keeps the core for some milliseconds, so polling takes
-/// at most a few percent of the program's time.
+/// Time without polling after a long yield. A program that computes keeps the core for some milliseconds, so polling
+/// takes at most a few percent of its time.
 const BACKOFF: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]

@@ -16,8 +16,8 @@
 //!     - `poll_encode` takes answers and events from the session's outbox in the store's order, and encodes them. Each
 //!       answer or event waits until the log has the transaction that it reveals (invariants 2 and 13).
 //!     - `poll_write` writes and flushes the encoded bytes.
-//! 4. The task ends with a [`CloseReason`]. [`linger_close`] closes the connection in a way that lets the last bytes
-//!    arrive. The session stays in the store, and its client may reattach until its timeout.
+//! 4. The task ends with a [`CloseReason`]. [`linger_close`] closes the connection so that the last bytes arrive. The
+//!    session stays in the store, and its client may reattach until its timeout.
 //!
 //! No step blocks. A step that cannot continue registers the task's waker, so the next turn starts as soon as one of
 //! the steps can continue.

@@ -32,8 +32,8 @@ pub(super) struct ConnectionEntry {
     task: AtomicWaker,
 }
 
-/// Statistics of a connection. The traffic is counted twice, because the four-letter words `crst` and `srst` reset it
-/// independently.
+/// Statistics of a connection. The traffic is counted twice, because the four-letter words `crst` and `srst` reset one
+/// count each.
 #[derive(Debug, Default)]
 struct Statistics {
     since_crst: Traffic,

@@ -35,8 +35,7 @@ impl Drain {
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Server {
-    /// Starts a drain: from now on the server opens no more sessions. Returns true unless the server was draining
-    /// already.
+    /// Starts a drain: the server opens no more sessions. Returns true unless the server was already draining.
     ///
     /// The server disconnects a client that asks for a new session, and the client tries the next server in its list.
     /// The server still serves existing sessions, even after a reconnect, so that clients that hold or wait for locks

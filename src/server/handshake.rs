@@ -54,7 +54,7 @@ pub(super) enum HandshakeError {
 
 const READ_BYTES: usize = 1024;
 
-/// Limit of a handshake's length, in bytes. Clients send 44 or 45 bytes, or more with Lockkeeper's extension.
+/// Maximum length of a handshake, in bytes. Clients send 44 or 45 bytes, or more with Lockkeeper's extension.
 pub(super) const MAX_HANDSHAKE_BYTES: usize = 1024;
 
 /// `is_proven` is true if the client's certificate or Unix user proves an identity.

@@ -14,8 +14,8 @@ use super::peer::{Credentials, PeerAddress};
 use super::{ServerError, Shared};
 use crate::model::identity::Identity;
 
-/// Limit of the connections that the kernel queues. It is high, because after a restart all clients connect at the same
-/// time.
+/// Maximum number of connections that the kernel queues. It is high, because after a restart all clients connect at the
+/// same time.
 pub(super) const BACKLOG: u32 = 4_096;
 
 pub(super) fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServerError> {

@@ -27,7 +27,7 @@ use crate::runtime::histogram::Distribution;
 
 impl Server {
     /// Adds the server's metrics to a registry. docs/server-reference.md lists them. The metrics do not keep the server
-    /// alive, and disappear from the registry's output when the server has ended.
+    /// alive, and disappear from the registry's output when it ends.
     ///
     /// Gathering reads files and briefly takes the server's locks, so gather on a separate thread.
     ///

@@ -116,21 +116,21 @@ impl ServerOptions {
         self
     }
 
-    /// Listens on a Unix socket in addition to the other addresses. The server replaces a socket file that a killed
-    /// server has left behind, and removes its own file when it stops. It does not start if another server listens on
-    /// the socket, if the path is a file of another kind, or if the path is too long (107 bytes on Linux).
+    /// Makes the server listen on a Unix socket in addition to the other addresses. The server replaces a socket file
+    /// left behind by a killed server, and removes its own file when it stops. It does not start if another server
+    /// listens on the socket, if the path is a file of another kind, or if the path is too long (107 bytes on Linux).
     ///
-    /// Limits per address apply to each user id instead. The user id also proves an identity such as `uid:1000`, which
-    /// access control lists can name and which satisfies [`require_auth`](Self::require_auth). Linux shows the id 65534
-    /// (`nobody`) for all unknown users, so this id proves nothing.
+    /// Limits per address apply per user id instead. The user id also proves an identity such as `uid:1000`, which
+    /// access control lists can name and which satisfies [`require_auth`](Self::require_auth). Linux reports the id
+    /// 65534 (`nobody`) for all unknown users, so this id proves nothing.
     #[must_use]
     pub fn unix_listen(mut self, path: impl Into<PathBuf>) -> Self {
         self.unix_listen = Some(path.into());
         self
     }
 
-    /// Sets the permissions of the Unix socket's file, such as `0o660`. Connecting needs write permission. The default
-    /// `0o600` lets in only the server's own user and root.
+    /// Sets the permissions of the Unix socket's file, such as `0o660`. Connecting requires write permission. The
+    /// default `0o600` admits only the server's own user and root.
     #[must_use]
     pub fn unix_mode(mut self, mode: u32) -> Self {
         self.unix_mode = mode;
@@ -139,7 +139,7 @@ impl ServerOptions {
 
     /// Sets whether the session of a client on the Unix socket ends when the client's process exits (Linux only,
     /// default true). Otherwise the session ends with its timeout. A client can opt out with
-    /// [`ConnectOptions::end_with_process`]. Each watched process takes one more open file.
+    /// [`ConnectOptions::end_with_process`]. Each watched process needs one more open file.
     ///
     /// [`ConnectOptions::end_with_process`]: crate::ConnectOptions::end_with_process
     #[must_use]
@@ -148,7 +148,7 @@ impl ServerOptions {
         self
     }
 
-    /// Listens only on the Unix socket.
+    /// Serves only the Unix socket.
     #[must_use]
     pub fn unix_only(mut self) -> Self {
         self.listen = None;
@@ -180,17 +180,17 @@ impl ServerOptions {
     }
 
     /// Sets the receiver of audit records. For example, a record says which client has deleted a znode, changed an
-    /// access control list or failed to authenticate. The server records neither in-process actions nor releases of
-    /// locks by the sessions that hold them.
+    /// access control list or failed to authenticate. There are no records of in-process actions, nor of locks released
+    /// by the sessions that hold them.
     #[must_use]
     pub fn audit(mut self, sink: impl AuditSink) -> Self {
         self.audit = SharedSink(Some(Arc::new(sink)));
         self
     }
 
-    /// Requires every client to authenticate (ZooKeeper's `enforce.auth`) with a user's digest, with a client
-    /// certificate, or, over a Unix socket, with the user id. If no [`user`](Self::user) is set, the server accepts any
-    /// name and password, as ZooKeeper does. A digest then identifies a client, but proves nothing.
+    /// Requires every client to authenticate (ZooKeeper's `enforce.auth`) with a digest, a client certificate or, over
+    /// a Unix socket, the user id. If no [`user`](Self::user) is set, the server accepts any name and password, as
+    /// ZooKeeper does. A digest then identifies a client, but proves nothing.
     ///
     /// A session without a proved identity ends with its connection.
     #[must_use]
@@ -209,7 +209,7 @@ impl ServerOptions {
         Ok(self)
     }
 
-    /// Allows the server to listen on an address that other machines can reach even if no client has to authenticate.
+    /// Allows the server to listen on an address that other machines can reach, even if no client has to authenticate.
     #[must_use]
     pub fn insecure(mut self, insecure: bool) -> Self {
         self.insecure = insecure;
@@ -231,10 +231,10 @@ impl ServerOptions {
         self
     }
 
-    /// Sets the limit of half-open connections, which lack a session or a required proof of identity. When a new
-    /// connection would exceed the limit, the server picks the address with the most half-open connections, and closes
-    /// the oldest of these. So an attacker with fewer addresses than this limit cannot keep out a client with another
-    /// address. IPv6 addresses with the same first 64 bits count as one address.
+    /// Sets the limit of half-open connections, which still lack a session or a required proof of identity. When a new
+    /// connection would exceed the limit, the server closes the oldest half-open connection of the address that has the
+    /// most of them. So an attacker with fewer addresses than this limit cannot keep out a client with another address.
+    /// IPv6 addresses with the same first 64 bits count as one address.
     #[must_use]
     pub fn max_half_open(mut self, limit: usize) -> Self {
         self.limits.half_open = limit.max(1);
@@ -268,17 +268,17 @@ impl ServerOptions {
         self
     }
 
-    /// Sets the memory limit for incomplete requests of all connections together, in bytes, at least 4 MiB. Up to 16 KiB
-    /// of each connection are not counted. Beyond the limit, the server closes the connection with the oldest incomplete
-    /// request.
+    /// Sets the memory limit for incomplete requests of all connections together, in bytes, at least 4 MiB. The first
+    /// 16 KiB of each connection are not counted. Above the limit, the server closes the connection with the oldest
+    /// incomplete request.
     #[must_use]
     pub fn max_unfinished_bytes(mut self, limit: usize) -> Self {
         self.limits.unfinished_bytes = limit.max(4 << 20);
         self
     }
 
-    /// Sets the limit of unread replies and events of one client, in bytes, at least 64 KiB. Beyond the limit, the server
-    /// closes the client's connection. The session stays until its timeout.
+    /// Sets the limit of unread replies and events of one client, in bytes, at least 64 KiB. Above the limit, the
+    /// server closes the client's connection. The session stays until its timeout.
     #[must_use]
     pub fn max_outgoing_bytes(mut self, limit: usize) -> Self {
         self.limits.outgoing_bytes = limit.max(64 << 10);
@@ -286,7 +286,7 @@ impl ServerOptions {
     }
 
     /// Sets the limit of unread replies and events of all clients together, in bytes. Requests that wait behind unread
-    /// replies count too. Beyond the limit, the server closes the connections whose clients have left bytes unread for
+    /// replies count too. Above the limit, the server closes the connections whose clients have left bytes unread for
     /// the longest time. Their sessions stay until their timeouts.
     #[must_use]
     pub fn max_all_outgoing_bytes(mut self, limit: usize) -> Self {
@@ -294,10 +294,10 @@ impl ServerOptions {
         self
     }
 
-    /// Sets the time for which the server polls its connections before a thread of its runtime sleeps, at most 10 ms.
-    /// The default, zero, disables polling. If requests follow each other within that time, as with a contended lock,
-    /// polling saves the wake-up of a sleeping core for each request. Polling uses up to one core, and takes time from
-    /// other tasks on the same thread.
+    /// Sets how long the server polls its connections before a thread of its runtime sleeps, at most 10 ms. The
+    /// default, zero, disables polling. If requests follow each other within that time, as with a contended lock,
+    /// polling saves waking a sleeping core for each request. Polling uses up to one core, and takes time from other
+    /// tasks on the same thread.
     ///
     /// `lockkeeper serve` polls for up to 100 µs on machines with more than one core.
     #[must_use]

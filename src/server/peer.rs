@@ -16,7 +16,7 @@ pub(super) struct Credentials {
     pub(super) pid: Option<i32>,
 }
 
-/// The part of an address that a client cannot easily change. Limits and penalties count all connections with the same
+/// The part of an address that a client cannot easily change. Limits and penalties count all connections from one
 /// network together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Network {

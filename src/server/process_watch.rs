@@ -1,7 +1,7 @@
 //! [`ProcessWatch`]: ends a session immediately when the client's process at the other end of the Unix socket exits.
 //!
-//! A process is watched only if the client's handshake and the kernel name the same process. Otherwise the connection
-//! may lead through another program, whose exit says nothing about the client.
+//! A process is watched only if the client's handshake and the kernel name the same process. Otherwise the client may
+//! be connected through another program, whose exit says nothing about the client.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -67,7 +67,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Compares the process that a client states with the connected process, whose number is `pid`. Returns the first
+/// Compares the process named by a client with the connected process, whose number is `pid`. Returns the first
 /// difference. The start time is compared later.
 fn difference(stated: &ProcessIdentity, server: &ProcessIdentity, pid: i32) -> Option<Difference> {
     [
@@ -83,10 +83,10 @@ fn difference(stated: &ProcessIdentity, server: &ProcessIdentity, pid: i32) -> O
 }
 
 impl ProcessWatch {
-    /// Watches the process at the other end of a socket, if the client states the same process.
+    /// Watches the process at the other end of a socket, if the client names the same process.
     ///
     /// # Errors
-    /// [`NotWatched::Exited`] if the process has exited. Otherwise the reason why the process cannot be watched, and
+    /// [`NotWatched::Exited`] if the process has exited. Any other error means that the process cannot be watched, so
     /// the session ends only with its timeout.
     pub(super) fn new(
         socket: impl AsFd,
@@ -114,8 +114,8 @@ impl ProcessWatch {
         Self::of(LocalProcess { pid, start_time }, open, permits)
     }
 
-    /// Watches a process that an earlier server recorded. If the start time of this process number has changed, another
-    /// process has the number, so the recorded process has exited.
+    /// Watches a process that an earlier server recorded. If the process with this number has another start time, the
+    /// recorded process has exited and its number was reused.
     pub(super) fn recorded(
         process: LocalProcess,
         permits: &Arc<Semaphore>,
@@ -135,8 +135,8 @@ impl ProcessWatch {
         let permit = permit.map_err(|_| NotWatched::TooMany)?;
         let pidfd = open(process.pid)?;
         let start_time = process::start_time(process.pid);
-        // Check for an exit last. No other process gets the number while the process of this handle lives, so the start
-        // time in /proc belongs to this process.
+        // Check for an exit last. No other process gets the number while this process lives, so the start time read
+        // from /proc belongs to this process.
         if has_exited(&pidfd)? {
             return Err(NotWatched::Exited);
         }
@@ -164,7 +164,7 @@ impl ProcessWatch {
         }
     }
 
-    /// Ends the session when the process exits. Stops if the session is reattached or ends before that.
+    /// Ends the session when the process exits. Stops if the session ends or is reattached first.
     pub(super) async fn follow(self, mut session: Follower) {
         let exited = poll_fn(|context| self.poll_exit(context));
         if run_until_closed(session.over(), exited).await.is_some() {

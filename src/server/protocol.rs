@@ -41,15 +41,14 @@ pub(super) struct ProtocolState {
     /// Parsed requests without an answer, oldest first.
     pending: VecDeque<PendingResponse>,
     out: Vec<u8>,
-    /// Number of bytes at the start of `out` that have been sent.
+    /// Number of sent bytes at the start of `out`.
     sent: usize,
     /// True once no more requests are parsed, for example after closeSession.
     is_over: bool,
     delta: TrafficDelta,
     has_failed_proof: bool,
     proofs: Vec<ProofAttempt>,
-    /// Size of the last reply that was too large to send. If the store stopped composing the reply at the limit, this
-    /// is the limit.
+    /// Size of the last reply that was too large to send, or the limit if the store stopped composing the reply there.
     too_large: Option<usize>,
 }
 
@@ -138,8 +137,8 @@ impl ProtocolState {
         self.frames.waiting_bytes()
     }
 
-    /// Returns the approximate number of bytes that wait until the client reads: unsent replies, and parsed requests
-    /// that wait behind them.
+    /// Returns the approximate number of bytes that are held until the client reads: unsent replies, and parsed
+    /// requests that wait behind them.
     pub(super) fn held_bytes(&self) -> usize {
         let asked = match self.asks.is_empty() {
             true => 0,
@@ -296,8 +295,8 @@ impl ProtocolState {
                     self.too_large = Some(response.bytes());
                     let (what, limit) = (ANSWER_BYTES, max_bytes);
                     let refusal = Error::LimitReached { what, limit };
-                    // A write has been executed even though its response is too large. Send no reason, because a reason
-                    // would mean to the client that the request was refused.
+                    // A write has been executed even though its response is too large. Send no reason, because the
+                    // client would conclude that the request was refused.
                     let refusal = reason(&refusal).filter(|_| shape.op().is_read());
                     put_refusal(out, xid, zxid.0, Code::SystemError, refusal)
                 }
@@ -385,8 +384,8 @@ impl ProtocolState {
             self.out.shrink_to(IDLE_BUFFER_BYTES);
             self.sent = 0;
         } else if self.sent >= self.unsent() {
-            // With a slow client the buffer may never become empty. Move the unsent bytes to the front once they are no
-            // more than the sent bytes, so that we move at most one byte for each byte sent.
+            // With a slow client the buffer may never become empty. Move the unsent bytes to the front only when they
+            // are no more than the sent bytes. So we move at most one byte for each byte sent.
             self.out.drain(..self.sent);
             self.sent = 0;
         }
@@ -418,7 +417,7 @@ pub(super) struct ParsedRequest {
     op: i32,
     shape: ResponseShape,
     ask: SessionRequest,
-    /// `None` if the request is no proof of identity or repeats an earlier proof.
+    /// `None` if the request is not a proof of identity or repeats an earlier proof.
     proof: Option<ProofAttempt>,
 }
 

@@ -7,8 +7,8 @@ use crate::engine::NotAdmitting;
 use crate::model::error::Error;
 use crate::wire::admin::Word;
 
-/// Reports whether a server is ready, from any thread, even after the server's shutdown. A monitor keeps neither the
-/// server nor its store alive.
+/// Reports whether a server is ready. A monitor can be used from any thread, even after the server's shutdown, and
+/// keeps neither the server nor its store alive.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -32,7 +32,7 @@ pub enum NotReady {
     /// The server is draining ([`Server::drain`]), shuts down, or has ended.
     #[error("the server is draining")]
     Draining,
-    /// The server pauses after a restart, because clients may still believe in sessions that the restart has ended.
+    /// The server pauses after a restart, because clients may still consider sessions alive that the restart has ended.
     #[error("a pause: clients may still believe in sessions that a restart has ended")]
     Paused,
     /// The disk is full, so the log has no room for a session.

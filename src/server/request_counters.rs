@@ -20,7 +20,7 @@ pub(super) struct RequestCounters {
     disk_full: AtomicU64,
 }
 
-/// Number of operation slots. Operations up to whoAmI use the slot of their number. closeSession and Lockkeeper's own
+/// Number of operation slots. Operations up to whoAmI use their number as the slot. closeSession and Lockkeeper's own
 /// operations use the slots after that.
 const OPS: usize = OWN_SLOT + 8;
 const CLOSE_SLOT: usize = 108;

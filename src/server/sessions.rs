@@ -22,8 +22,8 @@ pub struct SessionInfo {
     pub connected: Option<Duration>,
     /// The session's timeout, or `None` if the session never expires.
     pub timeout: Option<Duration>,
-    /// Identities of the connection, which are the client's address (`ip:10.0.0.7`) and every identity that the client
-    /// has proved (`digest:jane`).
+    /// Identities of the connection: the client's address (`ip:10.0.0.7`) and every identity that the client has proved
+    /// (`digest:jane`).
     pub identities: Vec<String>,
     /// Number of the session's ephemeral znodes, including locks that it holds or waits for.
     pub ephemerals: usize,
@@ -39,20 +39,20 @@ pub struct SessionInfo {
 pub enum KickOutcome {
     /// The session has ended, and its locks pass to the next waiters.
     Ended,
-    /// The session has many watches or the disk is full, so the session could not end immediately. It ends soon, and
-    /// until then none of its requests is executed.
+    /// The session could not end immediately, because it has many watches or the disk is full. It ends soon, and until
+    /// then none of its requests is executed.
     Ending,
 }
 
 impl Server {
     /// Lists all sessions of the store, sorted by id. Listing a million sessions takes a while, so call this from a
-    /// thread that may block. The store serves clients in between.
+    /// thread that may block. The store continues to serve clients.
     pub fn sessions(&self) -> Vec<SessionInfo> {
         self.shared.list_sessions()
     }
 
     /// Ends a session as if it had expired. Its locks pass to the next waiters, and its client learns that it has lost
-    /// them. Returns once the log has the end of the session, unless the outcome is [`KickOutcome::Ending`].
+    /// them. Unless the outcome is [`KickOutcome::Ending`], the log contains the end of the session when this returns.
     ///
     /// # Errors
     /// [`Error::SessionExpired`](crate::Error::SessionExpired) if the session does not exist (any more),

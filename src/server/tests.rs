@@ -146,7 +146,8 @@ async fn ask_for_session(stream: &mut (impl AsyncWrite + Unpin)) {
 async fn a_session_is_listed_before_its_client_learns_of_it() {
     let options = ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
     let server = Server::bind(&Store::memory(), options).await.unwrap();
-    // The response does not fit into the stream, so its first byte arrives while the server still sends the rest.
+    // The response does not fit into the stream, so the client can read its first byte while the server still sends the
+    // rest.
     let (mut client, stream) = tokio::io::duplex(8);
     let guard = server
         .shared
@@ -201,7 +202,7 @@ async fn asking(server: &Server, session: &[u8]) -> TcpStream {
     stream
 }
 
-/// Connects a client with `session`, which is an id and a password, or zeros for a new session.
+/// Connects a client. `session` is an id and a password, or zeros for a new session.
 async fn taking_up(server: &Server, session: &[u8]) -> (TcpStream, Vec<u8>) {
     let mut stream = asking(server, session).await;
     let welcome = answer(&mut stream).await;

@@ -28,7 +28,7 @@ use crate::tls::{Authorities, Pem, TlsError, alternative_name, key_pair, provide
 /// TLS options of a server: its certificate, and optionally the authorities of its clients' certificates. The server
 /// supports TLS 1.2 and 1.3.
 ///
-/// Methods that take a file read it once. To renew certificates, pass new options to
+/// Files are read once, when they are passed to a method. To renew certificates, pass new options to
 /// [`Server::reload_tls`](super::Server::reload_tls).
 ///
 /// A client's certificate proves an identity of the scheme `x509`. The identity's id is the subject in the form of RFC
@@ -37,7 +37,7 @@ use crate::tls::{Authorities, Pem, TlsError, alternative_name, key_pair, provide
 /// for ZooKeeper stay valid.
 ///
 /// If the certificate has no subject, the id is its only URI (`URI:spiffe://example/a`), or else its only DNS name
-/// (`DNS:a.example`). A certificate without such a name proves no identity. With
+/// (`DNS:a.example`). A certificate without any of these names proves no identity. With
 /// [`clients_by_uri`](Self::clients_by_uri) the id is always the URI.
 ///
 /// The authority is not part of the identity, so certificates with the same name identify the same client.
@@ -123,9 +123,9 @@ impl TlsOptions {
         Ok(self)
     }
 
-    /// Sets whether the certificate's URI identifies the client instead of the subject, as SPIFFE requires. The id of a
-    /// client with an X.509-SVID is then `URI:spiffe://example/a`. A certificate with no URI or several proves no
-    /// identity.
+    /// Sets whether the certificate's URI identifies the client, as SPIFFE requires. By default, the subject does. With
+    /// the URI, the id of a client with an X.509-SVID is `URI:spiffe://example/a`. A certificate with no URI or several
+    /// proves no identity.
     pub fn clients_by_uri(mut self, by_uri: bool) -> Self {
         self.by_uri = by_uri;
         self
@@ -222,7 +222,7 @@ impl ServerOptions {
 
 pub(super) struct Acceptor {
     config: RwLock<(Arc<ServerConfig>, bool)>,
-    /// Expiry of the first revocation list. `None` if no list expires or if the expiry is already logged.
+    /// Time at which the first revocation list expires. `None` if no list expires or if the expiry is already logged.
     lists_end: Mutex<Option<SystemTime>>,
 }
 
@@ -245,8 +245,8 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Logs one warning when a revocation list has expired. The server keeps using the list and still admits clients
-    /// with other certificates, because a late renewal must not cause an outage.
+    /// Logs a warning once a revocation list has expired. The server keeps using the list and still admits clients with
+    /// other certificates, because a late renewal must not cause an outage.
     fn warn_of_lists(&self) {
         let mut lists_end = self.lists_end.lock();
         if lists_end.is_some_and(|end| end < SystemTime::now()) {
@@ -371,7 +371,7 @@ pub(super) async fn serve(
 const HANDSHAKE: u8 = 22;
 
 /// Immediately refuses a client that does not speak TLS. rustls would wait for more bytes than a four-letter word has,
-/// so a plain client would get no answer until the timeout.
+/// so a client without TLS would get no answer until the timeout.
 async fn expect_handshake(stream: &TcpStream) -> io::Result<()> {
     let mut first = [0];
     match stream.peek(&mut first).await? {
@@ -386,8 +386,8 @@ async fn expect_handshake(stream: &TcpStream) -> io::Result<()> {
 
 const LINGER_BYTES: u64 = 64 << 10;
 
-/// Closes a refused client's connection in a way that lets the TLS alert arrive. If we closed the socket with unread
-/// bytes, TCP would reset the connection, and the alert could be lost.
+/// Closes a refused client's connection so that the TLS alert still arrives. If we closed the socket with unread bytes,
+/// TCP would reset the connection, and the alert could be lost.
 async fn close_after_alert(mut stream: TcpStream) {
     if stream.shutdown().await.is_ok() {
         let _ = tokio::io::copy(&mut stream.take(LINGER_BYTES), &mut tokio::io::sink()).await;

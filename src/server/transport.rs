@@ -1,4 +1,4 @@
-//! [`Transport`]: the byte stream of a connection, and closing it so that its last bytes arrive.
+//! [`Transport`]: the byte stream of a connection. Also closes a connection so that its last bytes arrive.
 
 use std::future::{Future, poll_fn};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
 pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin {
-    /// Returns true if the kernel has unread bytes of the client, or the end of the stream.
+    /// Returns true if the kernel has unread bytes from the client, or the end of the stream.
     ///
     /// A pending read does not prove that nothing has arrived, because the runtime may not have polled the socket yet.
     /// Without this check, the server could let a session expire while the client's ping waits in the kernel.
@@ -84,7 +84,7 @@ impl Transport for tokio::io::DuplexStream {
 
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Limit of the bytes that a client may send before it closes its end. Beyond the limit, the connection is reset.
+/// Limit of the bytes that a client may send before it closes its end. Above the limit, the connection is reset.
 const LINGER_BYTES: usize = 64 << 10;
 
 /// Closes a connection so that the last bytes arrive.
@@ -108,7 +108,7 @@ where
             }
         }
     };
-    // The time limit includes the shutdown, because over TLS it writes an alert to a client that may not read.
+    // The time limit includes the shutdown. Over TLS, the shutdown writes an alert to a client that may not read.
     let _ = tokio::time::timeout(LINGER, closing).await;
 }
 

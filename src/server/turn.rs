@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// both take long, so both are limited.
 pub(super) struct Turn {
     requests: usize,
-    /// Limit of requests in this turn, including requests that are left over from an earlier turn.
+    /// Limit of requests in this turn, including requests left over from an earlier turn.
     limit: usize,
     bytes: usize,
 }
@@ -15,7 +15,7 @@ pub(super) struct Turn {
 const TURN_REQUESTS: usize = 32;
 
 /// Number of requests in a turn while other clients send single requests. Short turns cost busy clients a quarter of
-/// their throughput, but a single request then waits for less than twice the time that it takes itself.
+/// their throughput, but a single request then waits for less than twice its own execution time.
 const SHORT_TURN_REQUESTS: usize = 8;
 
 /// A client that sends no more requests than this at a time probably waits for each answer.

@@ -10,13 +10,13 @@ use parking_lot::Mutex;
 use super::connection_entry::CloseRequest;
 use super::connection_table::ConnectionGuard;
 
-/// Bytes of each connection that are not counted, so that small requests take no lock. With many connections this
-/// number is smaller, because the sum of uncounted bytes should be at most half of the limit.
+/// Bytes of each connection that are not counted, so that small requests take no lock. With many connections the number
+/// is smaller, because the uncounted bytes should be at most half of the limit in total.
 const FREE_BYTES: usize = 16 << 10;
 
 const MIN_FREE_BYTES: usize = 512;
 
-/// Memory of incomplete requests, and its limit. Beyond the limit, the server closes the connection with the oldest
+/// Memory of incomplete requests, and its limit. Above the limit, the server closes the connection with the oldest
 /// incomplete request, because an honest client completes its request quickly.
 #[derive(Debug)]
 pub(super) struct Unfinished {
@@ -69,7 +69,7 @@ impl Unfinished {
 }
 
 impl Share<'_> {
-    /// Records the bytes of an incomplete request. `is_new` is true if this is not the request of the last call.
+    /// Records the bytes of an incomplete request. `is_new` is true unless the last call was for the same request.
     pub(super) fn set(&mut self, bytes: usize, is_new: bool) {
         let free = self.pool.free;
         if bytes <= free && self.number.is_none() {
@@ -80,8 +80,7 @@ impl Share<'_> {
         if bytes <= free {
             return;
         }
-        // A growing request keeps its number, and so its age. A client cannot make its request younger by sending it
-        // slowly.
+        // A growing request keeps its number, and so its age. A client that sends it slowly cannot make it younger.
         if is_new || number.is_none() {
             state.last += 1;
             number = Some(state.last);
@@ -95,8 +94,8 @@ impl Share<'_> {
         while state.bytes > self.pool.limit
             && let Some((_, oldest)) = state.requests.pop_first()
         {
-            // Subtract the bytes before the connection's task frees them, so that they cause no other connection to be
-            // closed.
+            // Subtract the bytes before the connection's task frees them. Otherwise they could cause another connection
+            // to be closed.
             state.bytes -= oldest.bytes;
             oldest.entry.request_close(CloseRequest::Unfinished);
         }

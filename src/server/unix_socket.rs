@@ -36,7 +36,8 @@ pub struct SocketListener {
 }
 
 impl SocketListener {
-    /// Listens at a path on the current tokio runtime, with these file permissions. Connecting needs write permission.
+    /// Listens at a path on the current tokio runtime, with these permissions of the socket's file. Connecting requires
+    /// write permission.
     ///
     /// # Errors
     /// [`ServerError::UnixSocketInUse`] if another program listens on the path, and [`ServerError::UnixSocket`] if the
@@ -54,7 +55,7 @@ impl SocketListener {
     /// Accepts a connection. Cancel safe.
     ///
     /// # Errors
-    /// Errors of the operating system, usually for lack of file descriptors. Another call may succeed.
+    /// Operating system errors, usually because no file descriptors are left. Another call may succeed.
     pub async fn accept(&self) -> io::Result<UnixStream> {
         let (stream, _) = self.listener.accept().await?;
         Ok(stream)
@@ -85,7 +86,7 @@ pub(super) fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile
         reason,
     };
     let failed = |error: io::Error| refused(error.to_string());
-    // With an absolute path we find the file again even if the working directory has changed.
+    // With an absolute path we find the file again even after the working directory has changed.
     let path = std::path::absolute(path).map_err(failed)?;
     let address = SocketAddrUnix::new(&path).map_err(|error| match error {
         Errno::NAMETOOLONG => refused(format!(
@@ -110,7 +111,7 @@ pub(super) fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile
     // The umask may have removed permissions from the file, so set them again before the socket listens.
     let listening = fs::set_permissions(file.path(), Permissions::from_mode(mode))
         .and_then(|()| socket.listen(BACKLOG));
-    // Release the lock before returning an error, because `file` is then dropped, and its drop acquires the lock again.
+    // Release the lock before returning an error. An error drops `file`, which acquires the lock again.
     drop(lock);
     Ok((listening.map_err(failed)?, file))
 }
@@ -148,7 +149,7 @@ fn occupant(path: &Path, address: &SocketAddrUnix) -> io::Result<Occupant> {
     match connect(&probe, address) {
         Err(Errno::CONNREFUSED) => Ok(Occupant::Abandoned),
         Err(Errno::NOENT) => Ok(Occupant::None),
-        // A server also listens if its queue of connections is full (`AGAIN`) or its socket is not a stream socket
+        // A server is also listening if its queue of connections is full (`AGAIN`) or its socket is not a stream socket
         // (`PROTOTYPE`).
         Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE) => Ok(Occupant::Alive),
         Err(error) => Err(error.into()),
@@ -163,7 +164,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Without the lock, the file stays, and the next server replaces it.
+        // Without the lock, leave the file in place. The next server replaces it.
         let Ok(_lock) = DirectoryLock::acquire(&self.path, LONGEST_STOP) else {
             return;
         };
@@ -181,7 +182,7 @@ struct DirectoryLock {
     _directory: Option<File>,
 }
 
-/// Limits of the wait for the lock. Other servers hold it only for some milliseconds.
+/// Limits of the wait for the lock. Other servers hold it only for a few milliseconds.
 const LONGEST_START: Duration = Duration::from_secs(5);
 const LONGEST_STOP: Duration = Duration::from_millis(500);
 
