@@ -2,9 +2,9 @@
 //! words. This module performs no IO.
 //!
 //! A server reads a connection through [`Frames`]. The first frame is a [`ConnectRequest`], and each later frame is an
-//! [`Incoming`] request. Reading any other bytes returns a [`Refused`], which describes how a ZooKeeper server treats
-//! them. [`to_store`] converts a request to a request of the store, and returns a [`Shape`] that turns the store's
-//! answer into a [`Response`].
+//! [`Incoming`] request. Reading anything else returns a [`Refused`], which describes how a ZooKeeper server reacts to
+//! it. [`to_store`] converts a request to a request to the store, and returns a [`Shape`] that turns the store's answer
+//! into a [`Response`].
 //!
 //! Sources: `zookeeper.jute` and the request processors of ZooKeeper 3.9. The tests compare with frames of real clients
 //! and servers (`tests/wire`).

@@ -1,9 +1,8 @@
 //! Four-letter words. A client sends one word at the start of a connection. The server answers with a text and closes
 //! the connection.
 //!
-//! The texts match ZooKeeper's byte for byte. This server does not have ZooKeeper's gtmk, hash, lead, orst and stmk. It
-//! reads all unknown words as the length of a frame. That length is above any limit, so the server closes the
-//! connection.
+//! The texts match ZooKeeper's byte for byte. This server does not know ZooKeeper's gtmk, hash, lead, orst and stmk. It
+//! reads an unknown word as the length of a frame, and closes the connection because this length is above any limit.
 
 mod clients;
 mod date;

@@ -33,14 +33,14 @@ records! {
         session: i64,
         /// Sixteen zeros or nothing for a new session.
         password: Data<'a>,
-        /// True if the client accepts a server that is cut off from its ensemble and therefore read-only. `None` for
-        /// clients older than 3.4 and old releases of go-zookeeper, which neither send this field nor expect it in the
-        /// response.
+        /// True if the client accepts a server that is cut off from its ensemble and therefore read-only. `None` if the
+        /// client is older than 3.4 or an old release of go-zookeeper. Such clients neither send this field nor expect
+        /// it in the response.
         read_only: Option<bool>,
     }
 
     /// First frame of a server. If the session has ended or the password is wrong, timeout, session and password are
-    /// zero, and the server then closes the connection.
+    /// zero. The server then closes the connection.
     ConnectResponse<'a> {
         protocol_version: i32,
         timeout_ms: i32,
@@ -51,8 +51,8 @@ records! {
 }
 
 records! {
-    /// Statement of a client about its own process, sent only over Unix sockets. It follows the [`ConnectRequest`] in
-    /// the same frame. Servers that do not know this statement ignore it.
+    /// A client's statement about its own process, sent only over Unix sockets. It follows the [`ConnectRequest`] in
+    /// the same frame. Servers that do not know the statement ignore it.
     ProcessStatement<'a> {
         /// Id of the machine's boot, from /proc/sys/kernel/random/boot_id.
         boot_id: Text<'a>,
@@ -68,8 +68,8 @@ records! {
     /// Limits of a server, sent only to clients that offered the extension. They follow the [`ConnectResponse`] in the
     /// same frame. Clients of an older version ignore them.
     ServerLimits {
-        /// Largest frame that the server accepts, in bytes without the length. The server closes the connection on a
-        /// larger frame.
+        /// Largest frame that the server accepts, in bytes without the length. If a frame is larger, the server closes
+        /// the connection.
         frame_bytes: i32,
     }
 }
@@ -111,7 +111,7 @@ impl ConnectResponse<'_> {
     }
 }
 
-/// A field at the end of a record, which older clients leave out. The field is missing if the frame ends before it.
+/// A field at the end of a record, which older clients leave out. If the frame ends before it, the field is missing.
 impl Jute<'_> for Option<bool> {
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(from.next().ok())

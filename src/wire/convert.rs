@@ -19,7 +19,7 @@ use crate::model::protocol::{self as store, OpReply, ReadReply, Reply};
 use crate::model::types::CreateMode;
 use crate::model::watch::{EventKind, PredecessorGone, WatchMode, WatchNumber, WatchedEvent};
 
-/// The field `state` of every event, which means that the client is connected.
+/// The value of the field `state` in every event. It means that the client is connected.
 const CONNECTED: i32 = 3;
 
 fn version(version: i32) -> Option<i32> {
@@ -27,7 +27,7 @@ fn version(version: i32) -> Option<i32> {
 }
 
 /// Parses the path of a read. Like a ZooKeeper server, treats an invalid path as a missing znode and an empty path as
-/// the root. In ZooKeeper, an exists with an invalid path arms a watch that never fires. We arm no watch.
+/// the root.
 fn read_path(path: &Path<'_>) -> Result<ZnodePath, Code> {
     match path.0.as_ref() {
         "" => Ok(ZnodePath::root()),
@@ -35,7 +35,8 @@ fn read_path(path: &Path<'_>) -> Result<ZnodePath, Code> {
     }
 }
 
-/// Parses the path of an exists. Like a ZooKeeper server, refuses only the null character.
+/// Parses the path of an exists. Like a ZooKeeper server, refuses only the null character. For any other invalid path,
+/// ZooKeeper arms a watch that never fires. We arm no watch.
 fn exists_path(path: &Path<'_>) -> Result<ZnodePath, Code> {
     if path.0.contains('\0') {
         return Err(Code::BadArguments);
@@ -75,8 +76,8 @@ fn has_parent(path: &str) -> bool {
 
 /// Returns the mode of a create.
 ///
-/// As in ZooKeeper, the operation and not the flags decides whether the znode is a container or has a TTL. A plain
-/// create with a container's flag, 4, creates a persistent znode.
+/// As in ZooKeeper, the operation, not the flags, decides whether the znode is a container or has a TTL. A plain create
+/// with a container's flag, 4, creates a persistent znode.
 ///
 /// # Errors
 /// `BadArguments` for flags that the operation does not accept, or a TTL below 1 ms.
@@ -262,7 +263,7 @@ pub(crate) fn event_kind(kind: i32) -> Option<EventKind> {
 }
 
 /// The part of a request that determines the form of its reply. We keep it until the store answers, because the store's
-/// reply does not name its request. For example, create and create2 are the same request to the store, but have
+/// reply does not identify its request. For example, create and create2 are the same request to the store, but have
 /// different replies on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
@@ -272,9 +273,9 @@ pub(crate) struct Shape {
     parts: Box<[Op]>,
     /// Indexes and error codes of operations that we refused before asking the store.
     ///
-    /// In a multi, this is at most one operation. We replace it with an operation that the store always refuses, so the
+    /// In a multi, this is at most one operation. We replace it with an operation that the store always refuses. So the
     /// store checks the operations before it and applies none of them. In a multiRead, we replace a refused operation
-    /// with another read and ignore its result.
+    /// with another read and ignore the result.
     refused: Vec<(usize, Code)>,
 }
 

@@ -55,7 +55,7 @@ records! {
 
     /// Event that a predecessor has left its queue. It follows a header with the xid [`xid::DEPARTURE`].
     Departure {
-        /// Number of the watch. It also identifies the waiting entry, because that entry's request armed the watch.
+        /// Number of the watch. The number also identifies the waiting entry, whose request armed the watch.
         watch: i64,
         /// True if, at the end of the transaction in which the predecessor left, the waiting entry exists, belongs to
         /// this session and is not blocked. The entry then holds the lock.
@@ -71,7 +71,7 @@ pub(crate) enum Ahead<'a> {
     Blocked {
         by: Path<'a>,
         watch: i64,
-        /// Number of all entries ahead, or -1 if the request did not ask for it.
+        /// Number of all entries ahead, or -1 if the request did not ask for this number.
         count: i32,
     },
     Gone,
@@ -123,12 +123,13 @@ impl<'a> Jute<'a> for Ahead<'a> {
     }
 }
 
-/// Kind of entries ahead that block an entry: 0 for all entries, 1 for exclusive entries.
+/// The entries ahead that block an entry: 0 for all entries, 1 for exclusive entries only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockersRecord(pub(crate) i32);
 
-/// Kind that only clients of version 3 send: all entries ahead and a semaphore's leases, followed by a limit and a
-/// zxid. We read it as all entries, because such a client checks the leases itself once no entry is ahead.
+/// The number that only clients of version 3 send, followed by a limit and a zxid. It means that all entries ahead and
+/// a semaphore's leases block the entry. We read it as 0, because these clients check the leases themselves once no
+/// entry is ahead.
 const BLOCKERS_WITH_LEASES: i32 = 2;
 
 impl<'a> Jute<'a> for BlockersRecord {
@@ -164,7 +165,7 @@ impl TryFrom<BlockersRecord> for Blockers {
     type Error = Code;
 
     /// # Errors
-    /// `BadArguments` for a number that only a later version knows.
+    /// `BadArguments` for a number that only a later version defines.
     fn try_from(record: BlockersRecord) -> Result<Self, Code> {
         match record.0 {
             0 => Ok(Self::All),
@@ -174,8 +175,8 @@ impl TryFrom<BlockersRecord> for Blockers {
     }
 }
 
-/// Conditions that an entry waits for, in the last field of a request. The field is left out if there are no
-/// conditions, and in version 3 of the extension.
+/// Conditions that an entry waits for, in the last field of a request. The field is absent if there are no conditions,
+/// and in version 3 of the extension.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Conditions<'a>(pub(crate) Vec<MultiOp<'a>>);
 
@@ -221,7 +222,7 @@ pub(super) fn reason_number(reason: DeleteReason) -> i32 {
     }
 }
 
-/// Returns the reason with this number, or `Unknown` for a number that only a later server knows.
+/// Returns the reason with this number, or `Unknown` for a number that only a later version defines.
 pub(crate) fn reason(number: i32) -> DeleteReason {
     match number {
         1 => DeleteReason::Released,

@@ -18,8 +18,8 @@ pub(crate) struct BadLength {
 
 /// Splits the bytes of a connection, which arrive in pieces of any size, into frames.
 ///
-/// The buffer grows only when bytes arrive, no matter which length a frame announces. Take all complete frames before
-/// you push more bytes. The buffer then stays within a small multiple of one frame and one piece.
+/// The buffer grows only when bytes arrive, whatever length a frame announces. Take all complete frames before you push
+/// more bytes. The buffer then stays within a small multiple of one frame and one piece.
 #[derive(Debug)]
 pub(crate) struct Frames {
     buffer: Vec<u8>,

@@ -1,5 +1,5 @@
-//! Entry points of the fuzzers. They read any bytes as a frame, a record or a stream, and check that accepted content
-//! is consistent.
+//! Entry points of the fuzzers. They read arbitrary bytes as a frame, a record or a stream, and check that accepted
+//! content is consistent.
 
 #[cfg(feature = "simulation")]
 mod choice;

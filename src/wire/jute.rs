@@ -23,7 +23,7 @@ impl Malformed {
 pub(crate) type Text<'a> = Cow<'a, str>;
 
 /// Bytes or null. Null is a special empty slice ([`data::null`]). Java clients write both null and empty data, and must
-/// read back what they wrote.
+/// read back the same.
 pub(crate) type Data<'a> = &'a [u8];
 
 pub(crate) trait Jute<'a>: Sized {
@@ -63,7 +63,7 @@ impl<'a> Reader<'a> {
         if length == -1 {
             return Ok(None);
         }
-        // Java servers also fail on lengths below -1 and on lengths beyond the end of the frame.
+        // Java servers also fail on a length that is below -1 or beyond the end of the frame.
         let length = usize::try_from(length).map_err(|_| Malformed("a length is negative"))?;
         let (head, rest) = self.rest.split_at_checked(length).ok_or(Malformed::CUT)?;
         self.rest = rest;

@@ -11,8 +11,8 @@ records! {
         /// Number of the operation, or -1 before an error and in the end header.
         kind: i32,
         is_end: bool,
-        /// -1 in requests and in the end header. In a reply, the number of the error that follows, or 0 before a
-        /// result.
+        /// In a reply, the number of the error that follows, or 0 before a result. -1 in requests and in the end
+        /// header.
         err: i32,
     }
 }
@@ -70,8 +70,8 @@ impl<'a> From<MultiOp<'a>> for Request<'a> {
     }
 }
 
-/// Result of an operation, or an error's number. In a failed multi, every operation has an error: 0 before the failed
-/// operation and -2 after it.
+/// Result of an operation, or the number of an error. In a failed multi, every operation has an error: 0 before the
+/// failed operation and -2 after it.
 ///
 /// Servers before 3.9 answer create2, createContainer and createTTL with the result of a create.
 pub(crate) type MultiResult<'a> = Result<(Op, Response<'a>), i32>;

@@ -1,7 +1,7 @@
-//! [`Refusal`]: the reason why a server refuses a request, if ZooKeeper has no code for it.
+//! [`Refusal`]: a server's reason for refusing a request, if ZooKeeper has no code for it.
 //!
 //! On a connection that agreed to Lockkeeper's extension, the reason follows the header of an error reply. Every reason
-//! means that the request has changed nothing, so the client need not look for effects of the request.
+//! means that the request has changed nothing, so the client need not look for its effects.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ records! {
         /// Kind of the reason: 1 for a reached limit, 2 for a size above a limit, 3 for a full disk, 4 for exhausted
         /// sequence numbers, 5 for a wrong argument.
         kind: i32,
-        /// Name of the limited resource for the kinds 1 and 2, description of the mistake for the kind 5.
+        /// Name of the limited resource for the kinds 1 and 2, and description of the mistake for the kind 5.
         what: Text<'a>,
         actual: i64,
         limit: i64,
@@ -51,7 +51,7 @@ const THINGS: [&str; 15] = [
 const UNKNOWN_THING: &str = "things that the server counts";
 
 impl Refusal<'static> {
-    /// Returns the reason of an error. `None` if the code is enough, or if the request may have been executed.
+    /// Returns the reason of an error, or `None` if the code is enough or the request may have been executed.
     pub(crate) fn of(error: &Error) -> Option<Self> {
         let number = |number: &usize| i64::try_from(*number).unwrap_or(i64::MAX);
         let (kind, what, actual, limit) = match error {

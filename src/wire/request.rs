@@ -63,7 +63,7 @@ ops! {
     CheckWatches = 17 "CHKW",
     RemoveWatches = 18 "REMW",
     CreateContainer = 19 "CREA",
-    // The number 20 is deleteContainer, which only the server's own clean-up of containers may use.
+    // The number 20 is deleteContainer, which is reserved for the server's own removal of empty containers.
     CreateTtl = 21 "CREA",
     MultiRead = 22 "MLTR",
     Auth = 100 "NA",
@@ -284,7 +284,7 @@ by_op! {
 
 impl Request<'_> {
     /// Returns true for a multi that contains a read, and for a multiRead that contains a write. We refuse both,
-    /// because a multi fails as a whole, but the operations of a multiRead fail separately.
+    /// because a multi fails as a whole, while the operations of a multiRead fail separately.
     fn mixes_reads_and_writes(&self) -> bool {
         match self {
             Self::Multi(ops) => ops.iter().any(|op| op.op().is_read()),

@@ -1,4 +1,4 @@
-//! Responses. A response has a header, and a record that depends on the operation.
+//! Responses. A response consists of a header and a record that depends on the operation.
 
 use super::code::Code;
 use super::connect::{ReplyHeader, xid};
@@ -12,7 +12,7 @@ use crate::model::types::Stat;
 records! {
     ClientInfo<'a> {
         scheme: Text<'a>,
-        /// The id in the scheme. For `digest`, this is the user without the password.
+        /// The id in the scheme. For `digest`, the user without the password.
         user: Text<'a>,
     }
 
@@ -60,8 +60,8 @@ impl Response<'_> {
     }
 }
 
-/// Appends the body of an event's frame. `zxid` is the transaction that fired the watch. `None` is sent as -1.
-/// ZooKeeper sends -1 before 3.9 for all events, and since then for events that answer a setWatches.
+/// Appends the body of an event's frame. `zxid` is the transaction that fired the watch. `None` is sent as -1. Before
+/// 3.9, ZooKeeper sends -1 for all events. Since 3.9, it sends -1 only for events that answer a setWatches.
 pub(crate) fn put_event(event: &WatcherEvent<'_>, zxid: Option<i64>, to: &mut Vec<u8>) {
     // Clients ignore -1, because they record only a positive zxid as their last zxid.
     ReplyHeader::new(xid::EVENT, zxid.unwrap_or(-1), Code::Ok).put(to);

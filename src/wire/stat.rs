@@ -54,8 +54,8 @@ pub(crate) struct AclRecord<'a> {
     pub(crate) id: Path<'a>,
 }
 
-/// A ZooKeeper server fails on a null id if the scheme uses the id. In other schemes, a null id counts as empty. For
-/// example, kazoo sends a null id for the scheme `auth`.
+/// A ZooKeeper server fails on a null id if the scheme uses the id. With other schemes, it reads a null id as empty.
+/// For example, kazoo sends a null id with the scheme `auth`.
 ///
 /// If a text is not UTF-8, the entry is read without a scheme, and [`checked_acl`] refuses it. Replacing the bytes with
 /// U+FFFD could make two different ids equal.

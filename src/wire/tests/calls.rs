@@ -136,8 +136,8 @@ fn an_event_says_its_zxid_since_3_9_unless_it_answers_a_set_watches() {
     }
 }
 
-/// A round trip would not notice two fields that are read and written in the same wrong order. Therefore the test
-/// compares the fields with the effects of the calls.
+/// A round trip would not notice that two fields are read and written in the same wrong order. So the test compares the
+/// fields with the effects of the calls.
 #[test]
 fn the_fields_of_the_records_are_those_that_they_are_called() {
     for (version, calls, _) in RECORDED {

@@ -1,5 +1,5 @@
-//! Compares the responses of a 3.9 server to frames that no client sends. The codec and the store give the same
-//! responses, with the exceptions listed here.
+//! Frames that no client sends. The codec and the store must answer them like a 3.9 server, with the exceptions listed
+//! here.
 
 use super::transcript::{RECORDED, Recording, recordings};
 use crate::client::session::Session;

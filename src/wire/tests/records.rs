@@ -202,7 +202,7 @@ fn of_a_connection() -> BoxedStrategy<Request<'static>> {
 }
 
 fn blockers() -> impl Strategy<Value = BlockersRecord> {
-    // Leave out the number 2, which has more fields and is read as 0.
+    // Leave out 2, because its record has more fields and is read back as 0.
     any::<i32>().prop_filter_map("2", |number| {
         (number != 2).then_some(BlockersRecord(number))
     })

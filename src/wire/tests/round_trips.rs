@@ -34,7 +34,7 @@ proptest! {
         request.put_with_header(1, &mut frame);
         prop_assume!(request.op() != Op::Check);
         let read = Incoming::read(&frame[..cut.index(frame.len())]);
-        // If the frame is cut before the conditions at its end, it is a valid request of version 3.
+        // A frame that is cut right before its last field, the conditions, is a valid request of version 3.
         let mut older = request;
         if let Request::Enqueue(Enqueue { conditions, .. })
         | Request::GetPredecessor(GetPredecessor { conditions, .. }) = &mut older
