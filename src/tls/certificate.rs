@@ -93,7 +93,7 @@ fn alternative_names(mut signed: Reader<'_>) -> Option<&[u8]> {
     }
 }
 
-/// Returns a revocation list's next update (RFC 5280, section 5.1), or `None` if the list does not state it.
+/// Returns a revocation list's next update (RFC 5280, section 5.1), or `None` if the list has none.
 pub(super) fn list_end(der: &[u8]) -> Option<SystemTime> {
     let whole = Reader::new(der).expect(SEQUENCE)?;
     let mut signed = Reader::new(Reader::new(whole).expect(SEQUENCE)?);

@@ -7,8 +7,8 @@ use super::{Pem, TlsError};
 /// TLS options for `lockkeeper+tls://` and `zookeeper+tls://`: trusted authorities and an optional client certificate.
 /// Pass them to [`ConnectOptions::tls`](crate::ConnectOptions::tls).
 ///
-/// The server's certificate must be valid now, be signed by one of these authorities (the system's are not used), and
-/// name the host or IP address of the URL. This check cannot be switched off.
+/// The server's certificate must be valid now, be signed by one of these authorities (the system's authorities are not
+/// used), and name the host or IP address in the URL. This check cannot be disabled.
 ///
 /// Certificates and keys are checked when the client connects. If they cannot be used, connecting fails with
 /// [`Error::Tls`](crate::Error::Tls).

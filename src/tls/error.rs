@@ -1,6 +1,6 @@
 //! [`TlsError`]: reasons why TLS options cannot be used.
 
-/// An error in a certificate, a key or another part of TLS. `what` names the part, and its file if there is one.
+/// An error in a certificate, a key or another part of TLS. `what` names the part and, if there is one, its file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -59,7 +59,7 @@ pub enum TlsError {
         "no certificate authority by which to verify the server: add one with ClientTls::ca_file"
     )]
     NoAuthority,
-    /// Client and server do not trust each other: one side has refused or not received the other side's certificate.
+    /// Client and server do not trust each other: one of them has refused or not received the other's certificate.
     #[error("{host}: TLS: {reason}")]
     Refused {
         /// The server, as `host:port`.

@@ -55,8 +55,8 @@ pub(crate) fn key_pair(certificate: &Pem, key: &Pem) -> Result<CertifiedKey, Tls
     let chain = certificates(certificate)?;
     warn_of_time(certificate, &chain[0]);
     let private = private_key(key)?;
-    // Load the key separately first, because an error of `from_der` does not say whether the certificate or the key is
-    // bad.
+    // Load the key separately first, because an error from `from_der` does not say whether the certificate or the key
+    // is bad.
     provider()
         .key_provider
         .load_private_key(private.clone_key())
