@@ -47,7 +47,7 @@ pub(crate) enum QueuePosition {
     Listed(Vec<String>),
     /// The index returned a znode that is not a contender, so we must list all children.
     ListAll,
-    /// Our entry is missing in a list. Either the server lags behind the create, or the entry was removed.
+    /// A list does not contain our entry. Either the server lags behind the create, or the entry was removed.
     Unlisted,
     Gone,
     Recheck,
@@ -64,9 +64,9 @@ pub(crate) struct Blocker {
 
 #[derive(Clone, Copy)]
 enum BlockerSource {
-    /// The store's index. The event of the entry's deletion also says whether another entry blocks.
+    /// The store's index. The blocker's deletion event also reports whether another entry still blocks ours.
     Index,
-    /// A list of names. The blocker is traceable if we know all names that a conversion can give to it. Only a new list
+    /// A list of names. The blocker is traceable if we know every name that a conversion can give it. Only a new list
     /// shows whether an untraceable blocker still exists under another name.
     List { is_traceable: bool },
 }

@@ -23,7 +23,7 @@ pub(crate) struct QueueLock<'a> {
 
 impl QueueLock<'_> {
     pub(crate) async fn acquire(self, mut options: LockOptions) -> Result<Guard> {
-        // Lets other tasks run during a loop over free locks, like tokio's own locks.
+        // Let other tasks run during a loop over free locks, as tokio's own locks do.
         coop::consume_budget().await;
         let mut entry = match self.attempt(&options, EnqueueMode::Queued(self.kind.blockers()))? {
             LocalAttempt::Granted(guard) => return Ok(guard),
@@ -70,8 +70,8 @@ impl QueueLock<'_> {
         move |session, grant, data| Guard::new(session, grant, kind, data, None)
     }
 
-    /// Joins a queue in an embedded store, and takes a free lock. There is no await between creating the entry and its
-    /// guard, so a drop cannot leave an entry without an owner (invariant 7).
+    /// Joins a queue in an embedded store, and takes the lock if it is free. There is no await between creating the
+    /// entry and its guard, so a drop cannot leave an entry without an owner (invariant 7).
     #[inline(never)] // so that only a few bytes are moved
     fn attempt(self, options: &LockOptions, mode: EnqueueMode<'_>) -> Result<LocalAttempt<Guard>> {
         options.check()?;
@@ -104,7 +104,7 @@ impl QueueLock<'_> {
                 path,
                 kind: self.kind,
             };
-            // A try reads the queue first, so that a held lock costs one read and no write.
+            // Read the queue before joining it, so that trying a held lock costs one read and no write.
             let has_look = only_if_free && entry.is_none();
             if has_look && looks_taken(queue, options.synced).await? {
                 return Ok(None);

@@ -1,8 +1,8 @@
 //! [`Claim`]: the protected create.
 //!
 //! The create may have been executed even if its reply was lost. As in Curator's protected create
-//! (`CreateBuilder.withProtection`), the znode's name contains an id that is unique to this create. So the claim can
-//! find its znode. It never creates the znode twice, and never leaves it behind when it is dropped (invariant 7).
+//! (`CreateBuilder.withProtection`), the znode's name contains an id that is unique to this create, so that the claim
+//! can find the znode. A claim never creates its znode twice, and never leaves it behind when dropped (invariant 7).
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -33,7 +33,7 @@ pub(crate) enum Names<'a> {
         kind: Kind,
         id: EntryId,
     },
-    /// Names that are complete before the create. Used for a semaphore's leases and for a converted entry.
+    /// Full names that are known before the create, for a semaphore's leases and for a converted entry.
     Exact(Vec<ZnodePath>),
 }
 
@@ -46,7 +46,7 @@ enum ClaimState<R: Created> {
 }
 
 pub(crate) trait Created: Send + 'static {
-    /// Paths of the created znodes. An array for a single entry, so that waiting for one lock allocates no list.
+    /// Paths of the created znodes. A single entry uses an array, so that waiting for one lock allocates no list.
     type Nodes: AsRef<[ZnodePath]> + TryFrom<Vec<ZnodePath>> + Send;
 
     fn nodes(&self) -> Self::Nodes;
@@ -76,8 +76,7 @@ impl Created for Vec<OpReply> {
 
 pub(crate) enum Creation<R> {
     Replied(R),
-    /// The reply was lost. Contains the entry and its czxid for each queue, or `None` if the entry has been deleted
-    /// since.
+    /// The reply was lost. Contains each queue's entry and its czxid, or `None` if the entry has been deleted since.
     Found(Vec<Option<(ZnodePath, Zxid)>>),
 }
 
@@ -227,8 +226,8 @@ impl<'a, R: Created> Claim<'a, R> {
         match (state, &self.names) {
             (ClaimState::Unsent, _) => {}
             (ClaimState::Owned(nodes), _) => remove_all(self.session, nodes.as_ref()),
-            // A session's requests are executed in the order of sending. So this delete also removes the result of a
-            // create that is still in flight.
+            // A session's requests are executed in the order in which they were sent. So this delete also removes a
+            // znode whose create is still in flight.
             (_, Names::Exact(names)) => remove_all(self.session, names),
             (state, Names::Numbered { queues, kind, id }) => {
                 let (session, queues) = (self.session.clone(), queues.to_vec());
@@ -247,8 +246,8 @@ impl<R: Created> Drop for Claim<'_, R> {
     }
 }
 
-/// Removes the entries of a create. If the reply has not arrived, waits for it in the background, because only the
-/// reply contains the full names.
+/// Removes the entries of a create. If the create's reply has not arrived, waits for it in the background, because only
+/// the reply contains the full names.
 fn clean_up<R: Created>(
     session: Session,
     queues: Vec<ZnodePath>,
@@ -331,9 +330,9 @@ async fn find(
 
 const NO_VERSION: i32 = i32::MAX;
 
-/// Lists a queue after a committed write on the same connection. The write is a delete of `missing`, which never
-/// exists. It is refused, but the servers order a refused delete like any other write. A sync is not enough, because it
-/// is not a transaction.
+/// Lists a queue after a committed write on the same connection. The write is a delete of `missing`, a znode that never
+/// exists. The servers refuse this delete, but order it like any other write. A sync is not enough, because it is not a
+/// transaction.
 async fn list_behind_a_write(
     session: &Session,
     queue: &ZnodePath,

@@ -24,7 +24,7 @@ pub(crate) fn remove_all<'a>(session: &Session, nodes: impl IntoIterator<Item = 
 }
 
 /// Deletes a znode of this session, and retries if the delete is refused or its reply is lost ([`Cleanup`]). A retry is
-/// safe, because the name is unique. Returns true if the znode may have existed when the delete was first sent.
+/// safe, because the name is unique. Returns true if the znode may have existed when the first delete was sent.
 pub(crate) async fn delete_until_gone(
     session: Session,
     path: ZnodePath,

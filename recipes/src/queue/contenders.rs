@@ -34,7 +34,7 @@ pub(crate) fn in_order(
     contenders.map(|(_, name)| parent.join(name)).collect()
 }
 
-/// `is_index` says that the names are from the store's index, which only contains ephemeral znodes.
+/// `is_index` is true if the names are from the store's index, which only contains ephemeral znodes.
 pub(crate) async fn is_taken(queue: Queue<'_>, names: &[String], is_index: bool) -> Result<bool> {
     let Queue {
         session,
@@ -54,8 +54,8 @@ pub(crate) async fn is_taken(queue: Queue<'_>, names: &[String], is_index: bool)
 }
 
 pub(crate) async fn looks_taken(queue: Queue<'_>, synced: bool) -> Result<bool> {
-    // For an exclusive contender the head is enough. For a reader we list all entries (limit 0), because any number of
-    // readers may be ahead of the first writer.
+    // Any entry blocks an exclusive contender, so read only the first one. For a reader, list all entries (limit 0),
+    // because any number of readers may be ahead of the first writer.
     let limit = usize::from(queue.kind.is_exclusive());
     match list_queue(queue.session, queue.path, limit, synced).await {
         Ok((names, is_index)) => is_taken(queue, &names, is_index).await,
@@ -64,8 +64,8 @@ pub(crate) async fn looks_taken(queue: Queue<'_>, synced: bool) -> Result<bool> 
     }
 }
 
-/// Returns true if one of these names is a contender. A name with a unique id counts as a contender without a read of
-/// its znode, so that trying a held lock costs one request.
+/// Returns true if one of these names is a contender. A name with a unique id counts as a contender without reading its
+/// znode, so that trying a held lock costs one request.
 pub(crate) async fn any_contends(
     session: &Session,
     queue: &ZnodePath,
@@ -87,8 +87,8 @@ pub(crate) async fn check_kind(
     let strangers: Vec<_> = children
         .filter(|child| expected.foreign_recipe(child).is_some())
         .collect();
-    // The persistent children `locks` and `leases` identify a semaphore. A child with a number only identifies a recipe
-    // if it is ephemeral.
+    // The children `locks` and `leases` identify a semaphore even though they are persistent. A numbered child only
+    // identifies a recipe if it is ephemeral.
     let part = strangers.iter().find(|child| !is_numbered(child));
     let stranger = match part {
         Some(part) => Some(*part),
@@ -97,7 +97,7 @@ pub(crate) async fn check_kind(
     stranger.map_or(Ok(()), |stranger| check_name(queue, expected, stranger))
 }
 
-/// Refuses a child of another recipe. The caller must know that the child is ephemeral or part of a semaphore.
+/// Returns an error if the child's name belongs to another recipe. The child must be ephemeral or part of a semaphore.
 pub(crate) fn check_name(queue: &ZnodePath, expected: Kind, child: &str) -> Result<()> {
     match expected.foreign_recipe(child) {
         None => Ok(()),
@@ -157,7 +157,8 @@ async fn stats(
     Ok(stats)
 }
 
-/// Like [`Session::get_queue`]. If `synced`, the server first catches up with everything committed before the call.
+/// Calls [`Session::get_queue`]. If `synced` is true, the server first catches up with everything committed before the
+/// call.
 pub(crate) async fn list_queue(
     session: &Session,
     queue: &ZnodePath,

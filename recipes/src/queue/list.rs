@@ -1,6 +1,6 @@
 //! [`ListedQueue`]: finds the blocker in a store that only lists names, such as ZooKeeper.
 //!
-//! The waiter lists and orders the names once ([`Predecessors`]). After that it reads only the release marker and a few
+//! The waiter lists and orders the names once ([`Predecessors`]). Later it reads only the release marker and a few
 //! entries ahead, so the cost of a hand-over does not grow with the queue.
 
 use lockkeeper_store::{Error, ReadOp, ReadReply, Session, ZnodePath};
@@ -13,8 +13,7 @@ use crate::metadata::LockMetadata;
 use crate::names::{contender_number, converted, is_writer};
 use crate::retry::retry;
 
-/// Number of entries read in the first request. Later requests read more, as long as all entries that were read have
-/// left.
+/// Number of entries that the first request reads. If all of them have left, the next request reads more.
 const FIRST_READS: usize = 8;
 const MAX_READS: usize = 128;
 
@@ -26,13 +25,13 @@ pub(super) struct ListedQueue {
     /// Number of names that a new list would return.
     queued: usize,
     pub(super) marker: Option<CurrentMarker>,
-    /// Number from the release marker. All entries up to this number have left.
+    /// Number in the release marker. All entries up to this number have left.
     released: Option<i64>,
 }
 
 impl ListedQueue {
-    /// Orders a list of all names, and watches the nearest entry that blocks `entry`. `own` says whether the caller
-    /// knows that our session owns `entry`, because the list does not show that.
+    /// Orders a list of all names, and watches the nearest entry that blocks `entry`. The list does not show who owns
+    /// `entry`, so `own` says whether the caller has seen that our session does.
     pub(super) async fn order(
         &mut self,
         queue: Queue<'_>,
@@ -63,8 +62,8 @@ impl ListedQueue {
         self.find(queue, entry, Own::Unknown).await
     }
 
-    /// Watches the nearest blocking entry. If no entry blocks, confirms that our entry exists (invariant 8). With
-    /// `Own::Seen`, an earlier reply has already confirmed this.
+    /// Watches the nearest blocking entry. If no entry blocks, confirms that our entry exists (invariant 8), unless an
+    /// earlier reply has already shown that (`Own::Seen`).
     async fn find(
         &mut self,
         queue: Queue<'_>,
@@ -75,7 +74,7 @@ impl ListedQueue {
             let by = queue.path.join(nearest)?;
             match watch(queue.session, by, self.predecessors.ahead).await {
                 Ok(Some(blocker)) => return Ok(QueuePosition::Behind(blocker)),
-                // This is a persistent znode with a contender's name. It does not block.
+                // A persistent znode with a contender's name does not block.
                 Ok(None) => {
                     self.predecessors.discard_nearest();
                     own = Own::Unknown;
@@ -92,7 +91,7 @@ impl ListedQueue {
         }
     }
 
-    /// Confirms `entry` after the nearest blocker has left (invariant 8), and watches the next blocker.
+    /// Confirms that `entry` exists after its nearest blocker has left (invariant 8), and watches the next blocker.
     pub(super) async fn pass(
         &mut self,
         queue: Queue<'_>,
@@ -143,8 +142,8 @@ impl ListedQueue {
         Ok(true)
     }
 
-    /// Reads whether the nearest entries still exist, because an entry can leave without a marker, for example when its
-    /// session ends. Continues with further entries as long as that costs less than a new list. Returns `None` if our
+    /// Reads whether the nearest entries still exist, because an entry can leave without writing a marker, for example
+    /// when its session ends. Reads further entries as long as that costs less than a new list. Returns `None` if our
     /// entry has been removed.
     async fn ask_about_nearest(
         &mut self,
@@ -181,7 +180,7 @@ fn is_own(session: &Session, read: Option<&ReadReply>) -> bool {
     matches!(read, Some(ReadReply::Data { stat, .. }) if stat.ephemeral_owner == session.id())
 }
 
-/// Watches the znode `by`. Returns `None` if the znode is persistent and so does not block.
+/// Watches the znode `by`. Returns `None` if the znode is persistent and therefore does not block.
 async fn watch(session: &Session, by: ZnodePath, count: usize) -> Result<Option<Blocker>, Error> {
     let (stat, watcher, is_traceable) = if is_writer(by.name()) {
         // If a client of this library converts an entry between reader and writer, the new name can be derived from the
@@ -211,7 +210,7 @@ async fn watch(session: &Session, by: ZnodePath, count: usize) -> Result<Option<
     }))
 }
 
-/// Returns the current name of each entry, or `None` for an entry that has left. Reads our `entry` last. If `entry`
+/// Returns the current name of each entry, or `None` for an entry that has left. Our `entry` is read last, so if it
 /// exists, it has outlived the missing entries.
 async fn standing(
     queue: Queue<'_>,
@@ -241,7 +240,7 @@ async fn standing(
 
 fn names_of(name: &str) -> Vec<String> {
     match converted(name) {
-        // If an upgrade fails, the reader returns to its first name. This may happen between two reads, so we read the
+        // A reader whose upgrade fails returns to its first name, possibly between two of our reads. So we read the
         // first name twice.
         Some(other) => vec![name.to_owned(), other, name.to_owned()],
         None => vec![name.to_owned()],

@@ -1,4 +1,4 @@
-//! [`LocalEntry`]: an entry in an embedded store. It joins, waits and leaves without a request.
+//! [`LocalEntry`]: an entry in an embedded store. It joins, waits in and leaves its queue without sending requests.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::names::{EntryId, Kind};
 use crate::select::{Either, select};
 use crate::token::FencingToken;
 
-/// Kept small, because there is one for each waiter. Dropping the entry leaves the queue.
+/// Kept small, because each waiter has one. Dropping it removes the entry from the queue.
 pub(crate) struct LocalEntry(Option<Parts>);
 
 struct Parts {
@@ -43,8 +43,8 @@ pub(crate) enum LocalAttempt<G> {
 const HANDED_OVER: &str = "it has been handed over";
 
 impl LocalEntry {
-    /// Adds an entry to a queue. If the entry holds the lock immediately and the grant need not be reported, `hold`
-    /// turns the entry into a guard. `data` receives the Unix time in milliseconds.
+    /// Adds an entry to a queue. If the lock is granted immediately and no event must report the grant, `hold` turns
+    /// the entry into a guard. `data` receives the Unix time in milliseconds.
     #[inline(always)] // like `hold`, so that the parts are written directly into the guard
     pub(crate) fn enter<G>(
         client: &Client,
@@ -163,8 +163,8 @@ impl LocalEntry {
             progress.note_wait();
         }
         // If a task may be waiting for its own lock, continue with requests after a tick, because only the wait with
-        // requests logs a warning. For a reader this is always possible, because its task's writer may be further
-        // ahead.
+        // requests logs a warning. A reader's task may always be waiting for itself, because the task's writer may be
+        // further ahead.
         let may_be_own = ahead.is_own() && kind != Kind::Candidate || kind == Kind::Read;
         let contender = || Contender {
             session: session.clone(),

@@ -1,9 +1,9 @@
-//! The order of a queue by names, without I/O. [`Predecessors`] are the entries ahead of a waiter. [`ReleaseMarker`] is
-//! the number up to which a queue has been released.
+//! The order of a queue by names, without I/O. [`Predecessors`] contains the entries ahead of a waiter.
+//! [`ReleaseMarker`] contains the number up to which a queue has been released.
 //!
-//! A store without an index (ZooKeeper) shows predecessors only in a list of all names. To avoid a new list per
-//! hand-over, a holder that leaves writes its number into the queue's parent, in the multi that deletes its entry. The
-//! next waiter drops all entries up to this number from its list.
+//! A store without an index (ZooKeeper) shows predecessors only in a list of all names. To save a new list for each
+//! hand-over, a leaving holder writes its number into the queue's parent, in the multi that deletes its entry. The next
+//! waiter then drops all entries up to this number from its list.
 
 use std::sync::OnceLock;
 
@@ -68,7 +68,7 @@ impl Predecessors {
 
     pub(crate) fn shorten(&mut self, released: Option<i64>) {
         self.watched = self.blocking.last().map(|(sequence, _)| *sequence);
-        // Keep a reader or a writer, because it may have been converted and may still block under its other name.
+        // Keep the entry of a reader or a writer, because a converted entry may still block under its other name.
         let watched = self.nearest().map(converted);
         if watched == Some(None) {
             self.blocking.pop();
@@ -94,8 +94,8 @@ impl Predecessors {
             let Some((sequence, name)) = self.blocking.pop() else {
                 break;
             };
-            // This may be a writer of Curator that is now a reader under any name. Only the data shows a writer's
-            // library, and we read only the data of the writer that we watched.
+            // Curator may have converted this writer into a reader with an arbitrary name. Only a writer's data shows
+            // which library created it, and we read only the data of the writer that we watched.
             if now.is_none() && is_writer(&name) && self.watched != Some(sequence) {
                 return Nearest::Unknown;
             }
@@ -121,7 +121,7 @@ pub(crate) enum Nearest {
     Known,
     /// All entries that were read have left, so read more entries or list the queue again.
     Further,
-    /// A writer that we did not watch has left. It may exist as a reader under any name, so we need a new list.
+    /// A writer that we did not watch has left, or has become a reader with an unknown name, so we need a new list.
     Unknown,
 }
 
@@ -168,7 +168,7 @@ pub(crate) struct ReleaseMarker {
     released: Option<i64>,
 }
 
-/// The fields that markers of all versions have in common. We may replace a marker of the same recipe if it has these
+/// The fields that all versions of a marker have in common. A marker of the same recipe may be replaced if it has these
 /// fields.
 #[derive(Deserialize)]
 struct AnyVersion {
@@ -219,7 +219,7 @@ pub(crate) struct CurrentMarker {
 }
 
 impl CurrentMarker {
-    /// Returns `None` without a store id, because no client would trust a marker without one.
+    /// Returns `None` if there is no store id, because no client would trust a marker without one.
     pub(crate) fn release(self, store: Option<&str>, kind: Kind, entry: &ZnodePath) -> Option<Op> {
         let marker = ReleaseMarker {
             store: Some(store?.to_owned()),
@@ -243,7 +243,7 @@ pub(crate) struct MarkerReading {
 
 impl MarkerReading {
     /// Returns `None` for foreign data, such as a marker of another recipe, which we neither trust nor replace. A
-    /// marker of this recipe but of another version, store or parent has no valid number here, but may be replaced.
+    /// marker of this recipe with another version, store or parent may be replaced, but its number is not valid here.
     pub(crate) fn parse(kind: Kind, store: Option<&str>, data: &[u8], stat: &Stat) -> Option<Self> {
         let store = store?;
         let any: AnyVersion = serde_json::from_slice(data).ok()?;

@@ -1,7 +1,7 @@
-//! Logs a warning for a possible self-deadlock, which is a wait for a lock that the same session holds.
+//! Logs a warning if a wait may be a self-deadlock, which means that the same session holds the lock.
 //!
-//! Tasks of one client often wait for each other, and we cannot identify tasks. Only the duration of the wait hints at
-//! a self-deadlock. So the warning is a guess and only appears in the log.
+//! Tasks of one client often wait for each other, and we cannot identify tasks. Only a long wait hints at a
+//! self-deadlock, so the warning is a guess and only appears in the log.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -33,8 +33,8 @@ pub(super) async fn warn_if_slow<T>(
     if queue.kind == Kind::Candidate {
         return sleep.await;
     }
-    // First wait for the clock's tick, which all waits share. Only a longer wait sets a timer of its own, because a
-    // timer would cost a tenth of an in-memory hand-over.
+    // First wait for the clock's tick, which all waits share. Set a timer only for a longer wait, because a timer would
+    // cost a tenth of an in-memory hand-over.
     let tick = match select(sleep.as_mut(), queue.session.clock().next_tick()).await {
         Either::Left(output) => return output,
         Either::Right(tick) => tick,
@@ -65,7 +65,7 @@ async fn warn_if_own(queue: Queue<'_>, by: &ZnodePath, data: &EntryData) -> Resu
     let (names, _) = session.get_queue(path, MAX_HEAD).await?;
     let mut holders = holding(in_order(session, path, &names)?);
     if queue.kind == Kind::Acquirer {
-        // The head of a semaphore's queue is a waiter too, so keep it only if it is directly ahead of us.
+        // The first entry of a semaphore's queue is also a waiter, so keep it only if it is directly ahead of us.
         holders.retain(|holder| holder == by);
     }
     let is_own = |stat: &Stat| stat.ephemeral_owner == session.id();

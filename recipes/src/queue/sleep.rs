@@ -1,6 +1,6 @@
 //! [`sleep`]: waits for a watch, for a new connection, or for the end of the session.
 //!
-//! A watch shows nothing about the time between two connections. So each new connection wakes the waiter, which then
+//! A watch reports nothing about the time between two connections. So each new connection wakes the waiter, which then
 //! asks the store (invariant 8).
 
 use lockkeeper_store::{
@@ -13,7 +13,7 @@ use crate::reporter::Reporter;
 use crate::select::{Either, select};
 
 pub(crate) enum WakeReason {
-    /// The entry ahead was deleted for this reason, and nothing else blocks.
+    /// The entry ahead was deleted for the given reason, and nothing else blocks.
     Clear(DeleteReason),
     Gone,
     /// The data of the entry ahead changed, because of a `keep_alive` or a revocation request.
@@ -27,8 +27,8 @@ pub(crate) async fn sleep(
     reporter: &Reporter,
     watcher: &mut (impl Future<Output = Result<WatchedEvent, Error>> + Send + Unpin),
 ) -> Result<WakeReason> {
-    // A session without a timeout is in an embedded store. It has no connection to lose, and when it ends, its watchers
-    // end too.
+    // A session without a timeout is in an embedded store. Such a session has no connection to lose, and its end also
+    // ends its watchers.
     if session.timeout().is_none() {
         return wake(watcher.await);
     }

@@ -21,7 +21,7 @@ use crate::reporter::label;
 /// Number of clock ticks (a quarter of a second each) between the wake and the warning.
 const TICKS: u8 = 5;
 
-/// Maximum number of ticks between two looks at the store (40 seconds).
+/// Maximum number of ticks between two checks of the store (40 seconds).
 const MAX_TICKS: u8 = 160;
 
 const MAX_HEAD: usize = 64;
@@ -38,8 +38,8 @@ pub(crate) struct Contender {
 pub(crate) trait Permits: Send + Sync {
     fn path(&self) -> &ZnodePath;
 
-    /// Returns the contender's first lease if it exists. Otherwise returns `first` (the contender's entry, if it is the
-    /// head of the queue) if enough permits are free, because the wait then only has to be polled.
+    /// Returns the contender's first lease if it exists. Otherwise, if enough permits are free, returns `first` (the
+    /// contender's entry if it is the first in the queue), because the wait then only has to be polled.
     fn granted<'a>(
         &'a self,
         session: &'a Session,

@@ -42,7 +42,7 @@ use crate::token::FencingToken;
 
 pub(crate) struct WaitOptions {
     pub(crate) data: EntryData,
-    /// Requests the number of entries ahead. In a store with an index this costs extra time.
+    /// Requests the number of entries ahead. A store with an index needs extra time for the count.
     pub(crate) count: bool,
     pub(crate) queue_limit: Option<usize>,
     pub(crate) only_if_free: bool,
@@ -52,7 +52,7 @@ pub(crate) struct WaitOptions {
 pub(crate) struct Waiter<'a> {
     pub(crate) queue: Queue<'a>,
     options: &'a WaitOptions,
-    /// Conditions that the entry should also wait for. A store may ignore them.
+    /// Conditions that the entry also waits for. A store may ignore them.
     conditions: Vec<Condition>,
     id: EntryId,
     entry: Entry<'a>,
@@ -61,14 +61,14 @@ pub(crate) struct Waiter<'a> {
     lease: Lease,
     /// Boxed because a store with an index never returns a list.
     list: Option<Box<ListedQueue>>,
-    /// True as long as the reply to the create was the only answer that we needed.
+    /// True as long as the reply to the create is the only reply that we have needed.
     is_first_answer: bool,
     reporter: Reporter,
     has_failed: bool,
     since: Option<BootInstant>,
     position: Option<usize>,
     previous: PreviousHolder,
-    /// Keeps the session's proof of life fresh, so that the grant needs no extra round trip.
+    /// Keeps proving that the session is alive, so that the grant needs no extra round trip.
     _heartbeat: Heartbeat,
 }
 
@@ -144,15 +144,15 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Returns `None` if the options only want a free lock and the lock is not free.
+    /// Returns `None` if the lock is not free and the options forbid waiting.
     ///
     /// Takes `self` by reference, because a future stores each by-value argument twice.
     pub(crate) async fn acquire(&mut self) -> Result<Option<Grant>> {
         Ok(self.wait().await?.then(|| self.grant()))
     }
 
-    /// Waits like [`acquire`](Self::acquire), but stops before the grant, so that dropping the waiter still leaves the
-    /// queue. A batch must not hold one lock before it can hold all of them.
+    /// Waits like [`acquire`](Self::acquire), but stops before the grant, so that dropping the waiter still removes its
+    /// entry. A batch must not hold one lock before it can hold all of them.
     pub(crate) async fn take_turn(mut self) -> Result<Option<Self>> {
         Ok(self.wait().await?.then_some(self))
     }
@@ -502,11 +502,11 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Ends a wait whose grant is not the entry itself, but for example a semaphore's permits. The grant's transaction
-    /// has deleted the entry. Returns the waiter's lease.
+    /// Ends a wait that is granted something other than its entry, for example a semaphore's permits. The grant's
+    /// transaction has already deleted the entry. Returns the waiter's lease.
     pub(crate) fn granted_instead(mut self, token: FencingToken) -> Lease {
-        // Our predecessor left the queue when it got its permits. So we do not know how the previous holders of the
-        // permits left.
+        // Our predecessor left the queue when it got its permits, so we do not know how the permits' previous holders
+        // left.
         let previous = match self.previous {
             PreviousHolder::Free => PreviousHolder::Free,
             _ => PreviousHolder::Unknown,
@@ -544,8 +544,7 @@ impl<'a> Waiter<'a> {
 }
 
 enum Entry<'a> {
-    /// An entry with a path, created by a request. Has its first predecessor if the predecessor was read before the
-    /// wait.
+    /// An entry that a request created, and its first predecessor if that was read before the wait.
     Claimed(Claim<'a, Enqueued>, Option<Predecessor>),
     Local(LocalEntry),
 }
@@ -578,7 +577,7 @@ impl Entry<'_> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        // Keep this order, so that clean-up has already started when the user reads the event.
+        // Keep this order, so that clean-up has already started when the user receives the event.
         self.entry.abandon();
         self.reporter.abandoned(self.outcome());
     }
