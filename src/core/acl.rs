@@ -38,7 +38,7 @@ impl Core {
         self.options.super_digest = digest;
     }
 
-    /// Adds an identity to a session. If it is the superuser's digest, also adds the superuser's identity.
+    /// Adds an identity to a session. The superuser's digest also adds the superuser's identity.
     pub(crate) fn add_identity(&mut self, of: SessionRef, identity: Identity) -> Result<()> {
         let is_super = self.options.super_digest.as_ref() == Some(&identity);
         let session = self.sessions.slots.get(of.slot as usize);
@@ -117,7 +117,7 @@ impl Core {
         let asked = || path.to_string();
         self.allow(session, index, AclEntry::READ | AclEntry::ADMIN, asked)?;
         let node = self.tree.node(index);
-        // A session that may set the list may also see its digests, because the session could replace the list anyway.
+        // Show the digests to a session that may set the list, because it could replace the list anyway.
         let may_set = self.allow(session, index, AclEntry::ADMIN, asked).is_ok();
         let acl = match may_set {
             true => node.acl.clone(),
@@ -158,7 +158,7 @@ impl Core {
         Ok(Reply::Stat(self.tree.node(node).stat()))
     }
 
-    /// Applies a new access control list. As in ZooKeeper, this fires no watch and changes none of the znode's zxids.
+    /// Applies a new access control list. As in ZooKeeper, no watch fires and the znode's zxids stay the same.
     pub(super) fn apply_set_acl(&mut self, index: u32, acl: Acl, aversion: i32, at: Stamp) {
         let node = self.tree.node(index);
         let (before, after) = (bytes_of_acl(&node.acl), bytes_of_acl(&acl));
@@ -227,8 +227,8 @@ pub(super) fn resolved(
         } else if is_valid(entry) {
             list.push(entry.clone());
         }
-        // Refuse an invalid entry, or an `auth` entry of a client without proved identities, because dropping the entry
-        // would silently change the list's meaning.
+        // Refuse an invalid entry, or an `auth` entry of a client without proved identities, because ignoring the entry
+        // would change the list's meaning.
         if list.len() == before {
             return Err(invalid());
         }

@@ -59,8 +59,8 @@ impl Core {
     }
 }
 
-/// Growth of the store by all operations of a multi. Only the sum is checked, because one operation may use the room
-/// that another operation frees.
+/// Growth of the store by a whole multi. Only the sum is checked, because one operation may use the room that another
+/// operation frees.
 #[derive(Default)]
 pub(super) struct Growth {
     znodes: isize,
@@ -107,7 +107,7 @@ fn check_znodes(before: usize, limits: &Limits) -> Result<()> {
 
 pub(super) const WATCH_BYTES: usize = 256;
 
-/// Bytes of a session of another process, without its watches and ephemeral znodes.
+/// Bytes charged for a session of another process, without its watches and ephemeral znodes.
 pub(crate) const SESSION_BYTES: usize = 512;
 
 /// Sessions may always use `1 / SESSIONS_PART` of the limit, even if znodes fill the store, so that a client can
@@ -270,8 +270,8 @@ impl Effects {
         bytes: usize,
         (all_bytes, sessions): (usize, usize),
     ) -> bool {
-        // Empty lists mean that the caller has taken all earlier events. A new round number makes every session's count
-        // restart at 0 without a walk over the sessions.
+        // Empty lists mean that the caller has taken all earlier events. A new round number restarts every session's
+        // count at 0 without a walk over the sessions.
         if self.fired.is_empty() && self.overflowed.is_empty() {
             self.round += 1;
             self.event_bytes = 0;
@@ -288,8 +288,8 @@ impl Effects {
         }
         pending.bytes += bytes;
         self.event_bytes += bytes;
-        // If all events together exceed the limit, disconnect only sessions with more events than an equal part of half
-        // the limit, because the other sessions did not cause the excess.
+        // If all events together exceed the limit, disconnect only a session that exceeds its equal share of half the
+        // limit, because the other sessions did not cause the excess.
         let own = all_bytes / 2 / sessions.max(1);
         pending.is_over = pending.bytes > session.answer_bytes
             || self.event_bytes > all_bytes && pending.bytes > own;

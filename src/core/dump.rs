@@ -5,7 +5,8 @@ use super::journal::NodeKind;
 use super::tree::ROOT;
 
 impl Core {
-    /// Returns everything that clients can see or a replay must restore. Also checks the tree's counts and indexes.
+    /// Returns everything that clients can see or that a replay must restore. Also checks the tree's counts and
+    /// indexes.
     pub(crate) fn dump(&self) -> Vec<String> {
         let counted = self.tree.nodes.iter().map(|(_, node)| node.bytes());
         assert_eq!(self.tree.bytes, counted.sum::<usize>());

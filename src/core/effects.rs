@@ -15,10 +15,10 @@ pub(crate) struct Effects {
     pub(super) waiters: Vec<(usize, Waiter)>,
     pub(crate) ended: Vec<Ended>,
     pub(crate) dropped: Vec<(WatchKey, SessionId, End)>,
-    /// Slots of overdue sessions. The caller must check their connections for unread requests.
+    /// Slots of overdue sessions. The caller must check each session's connection for unread requests.
     pub(crate) asked: Vec<u32>,
-    /// Slots of sessions of other processes with too many events. Some of the events were dropped, so the connection
-    /// must be closed before anything else is sent.
+    /// Slots of remote sessions with too many events. Some events were dropped, so each session's connection must be
+    /// closed before anything else is sent.
     pub(crate) overflowed: Vec<u32>,
     pub(super) event_bytes: usize,
     pub(super) round: u64,

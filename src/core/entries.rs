@@ -156,8 +156,8 @@ impl Entries {
         Some(nearest.unwrap_or(first))
     }
 
-    /// Counts the entries ahead of a key. Adds up the lengths of the pieces ahead of the key or behind it, whichever
-    /// are fewer.
+    /// Counts the entries ahead of a key. Adds up the lengths of the pieces ahead of the key or of the pieces behind
+    /// it, whichever are fewer.
     pub(super) fn count_ahead_of(&self, key: QueueKey, work: &Work) -> usize {
         if self.first.is_none_or(|(first, _)| first >= key) {
             return 0;

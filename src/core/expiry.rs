@@ -5,8 +5,8 @@
 //! store could not work ([`Core::count_stall`](super::Core::count_stall)), and [`Grace::decide`] moves deadlines by
 //! this time. The total grace is limited, because even a slow store must free the lock of a dead holder.
 //!
-//! Postponing a deadline is always safe, because the client stops relying on its session by its own clock, before the
-//! store's first deadline (invariant 6).
+//! Postponing a deadline is always safe, because the client uses its own clock to stop relying on its session before
+//! the store's first deadline (invariant 6).
 
 use std::time::Duration;
 
@@ -28,18 +28,18 @@ pub(super) struct Overdue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Expire,
-    /// The deadline moves by the time during which the store was stalled.
+    /// The deadline moves by the duration of the stall.
     Postpone {
         until: BootInstant,
     },
     /// The deadline moves, and the caller checks the session's connection for unread signs of life. If there are none,
-    /// the session ends before the new deadline.
+    /// the caller ends the session before the new deadline.
     Probe {
         until: BootInstant,
     },
 }
 
-/// Postponement of a session's deadline since the session's last sign of life.
+/// Extra time granted to a session since its last sign of life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Grace {
     /// Total of the stalls up to the last sign of life or verdict. Only later stalls can postpone the deadline further.

@@ -1,8 +1,8 @@
 //! The store's content for operators: counts, sessions with their deadlines, ephemeral znodes and watches, and the
 //! changes that an audit log records.
 //!
-//! Lists are walked in pieces of a few slots, so that no client waits long. A list may miss changes that are made
-//! between two pieces.
+//! Lists are read in pieces of a few slots, so that no client waits long. A list may miss changes that happen between
+//! two pieces.
 
 use std::ops::{Bound, Range};
 use std::time::Duration;

@@ -1,8 +1,8 @@
-//! The journal: the transactions ([`Txn`]) that a log keeps, and the transaction that must be durable before a reply
-//! may leave.
+//! The journal: the transactions ([`Txn`]) that a log keeps. It also determines which transaction must be durable
+//! before a reply may be sent.
 //!
-//! [`Core::replay`](super::Core::replay) applies a transaction without any decision (invariant 1). The size of a
-//! transaction is checked before the transaction is applied, so every acknowledged write fits into the log
+//! [`Core::replay`](super::Core::replay) applies a logged transaction without deciding anything again (invariant 1). A
+//! transaction's size is checked before the transaction is applied, so every acknowledged write fits into the log
 //! (invariant 2).
 
 use bytes::Bytes;
@@ -102,7 +102,7 @@ impl JournalState {
     };
 }
 
-/// Guarantee for the log record of a transaction, from the weakest to the strongest.
+/// How strongly the log guarantees a transaction, from the weakest to the strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum LogMode {
     None,
@@ -130,7 +130,7 @@ impl Core {
     pub(super) fn log_mode_of(&self, owner: u32) -> LogMode {
         match self.kept.journal {
             Journal::Off => LogMode::None,
-            // The znode ends with this process, so a log of its changes would be useless after a restart.
+            // The znode ends with this process, so its log records would be useless after a restart.
             Journal::Durable if owner != NIL && self.sessions.get(owner).is_local => LogMode::None,
             Journal::Durable | Journal::All if owner != NIL => self.kept.sessions,
             Journal::Durable | Journal::All => LogMode::Sync,
@@ -146,7 +146,7 @@ impl Core {
         self.kept.sessions = LogMode::Async;
     }
 
-    /// Keeps all transactions from now on, and logs the existing sessions of this process with their ephemerals.
+    /// Keeps all transactions from now on. Also logs this process's existing sessions and their ephemerals.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn keep_all(&mut self, now: Now) {
         let was = std::mem::replace(&mut self.kept.journal, Journal::All);
@@ -160,8 +160,8 @@ impl Core {
         }
     }
 
-    /// Logs a session and its ephemerals as if they were created now. Each logged create increments the parent's count
-    /// of creates, because a replay checks that the count grows.
+    /// Logs a session and its ephemerals as if they were just created. Each logged create increments the parent's count
+    /// of creates, because a replay checks that this count grows.
     #[cfg(any(test, feature = "server"))]
     fn enter_session(&mut self, slot: u32, now: Now) {
         let session = self.sessions.get(slot);
@@ -173,8 +173,8 @@ impl Core {
         // Log the session first, because a replay refuses an ephemeral without its session.
         self.log_session(slot, now);
         for index in owned {
-            // Each ephemeral has its own transaction, because all of them together could exceed the size limit of a
-            // transaction.
+            // Use a transaction for each ephemeral, because a single transaction for all of them could exceed the size
+            // limit.
             let creates = self.tree.count_create(self.tree.node(index).parent);
             let new = self.as_new(index, creates);
             let at = self.stamp(now, self.log_mode_of(slot));
@@ -210,7 +210,7 @@ impl Core {
     /// Starts the next transaction. Must be called after all checks, because a refused write must not take a zxid.
     pub(super) fn stamp(&mut self, now: Now, log_mode: LogMode) -> Stamp {
         self.zxid += 1;
-        // From here on, replies that show the transaction's effect wait for the log.
+        // From here on, replies that show this transaction's effect wait for the log.
         if log_mode == LogMode::Sync {
             self.kept.last = self.zxid;
         }
@@ -236,9 +236,9 @@ impl Core {
     /// contains this transaction (invariant 2).
     ///
     /// A read waits only for writes of the znodes that it shows. A write waits for its own transaction anyway. An
-    /// enqueue or a predecessor request does not wait for the queue entries in its answer, because entries end with
-    /// their sessions. It waits only for writes of the znodes in its conditions, because a condition reveals as much as
-    /// a read, even if the condition fails.
+    /// enqueue or a predecessor request waits only for writes of the znodes in its conditions, because a condition
+    /// reveals as much as a read, even if the condition fails. The queue entries in its reply need no wait, because
+    /// they end with their sessions.
     pub(crate) fn shown_by(&self, request: &Request) -> Zxid {
         let shown = match request {
             _ if self.kept.journal == Journal::Off => 0,

@@ -39,7 +39,7 @@ impl End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kicked {
     Ended,
-    /// The store refuses the session from now on, and one of the next ticks ends it.
+    /// The store refuses the session's requests from now on, and one of the next ticks ends the session.
     Ending,
     NoSession,
     Local,
@@ -117,10 +117,10 @@ impl Core {
     }
 
     /// Adds a proved identity to a session. The first proof makes an unproven session part of the store, so this
-    /// function logs the opening of the session and returns the timeout. `room` is an error if the log has no room.
+    /// function logs that the session opens, and returns the timeout. `room` is an error if the log has no room.
     ///
     /// # Errors
-    /// If a limit is reached, or the log has no room. If this was the first proof, the session ends.
+    /// If a limit is reached or the log has no room. If this was the first proof, the session then ends.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn identify(
         &mut self,
@@ -228,8 +228,8 @@ impl Core {
     }
 
     /// Drops some of a session's watches before the session is moved, so that [`reattach`](Self::reattach) has few left
-    /// to drop. While this function returns true, the store refuses the old connection, and the caller must repeat the
-    /// call.
+    /// to drop. The caller must repeat the call while it returns true. In the meantime, the store refuses the old
+    /// connection.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn displace(&mut self, id: SessionId, password: &[u8; 16]) -> bool {
         let Some(slot) = self.sessions.find(id) else {
@@ -241,7 +241,7 @@ impl Core {
     }
 
     /// Detaches a session from its closed connection, and drops the connection's identities and watches. An unproven
-    /// session ends. The caller repeats the call while the result is true.
+    /// session ends. The caller must repeat the call while it returns true.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn detach(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> bool {
         if self.is_unproven(of) {
@@ -256,7 +256,7 @@ impl Core {
         }
     }
 
-    /// Drops some of a session's watches before the session is closed. The caller repeats the call while the result is
+    /// Drops some of a session's watches before the session is closed. The caller must repeat the call while it returns
     /// true.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn shed_before_close(&mut self, of: SessionRef) -> bool {
@@ -264,8 +264,8 @@ impl Core {
         known.is_some_and(|known| known.is_of(of)) && self.shed(of.slot)
     }
 
-    /// Drops [`MAX_DROPPED`] watches of a session of another process. Returns false, with nothing dropped, if the
-    /// session has at most that many.
+    /// Drops [`MAX_DROPPED`] watches of a session of another process. If the session has no more watches than that,
+    /// drops none and returns false.
     fn shed(&mut self, slot: u32) -> bool {
         let session = self.sessions.get(slot);
         let has_many = !session.is_local && session.watch_count > MAX_DROPPED;
@@ -418,8 +418,8 @@ impl Core {
     }
 
     /// Removes a session with its watches and ephemeral znodes. The watches are dropped first, so that the session's
-    /// own watchers receive the end of the session and not the deletes. As in ZooKeeper, only a remote client that
-    /// closes its session receives the events of the deletes, before the reply.
+    /// own watchers are notified of its end and not of the deletes. As in ZooKeeper, only a remote client that closes
+    /// its session receives the events of the deletes, before the reply.
     pub(super) fn remove_session(&mut self, slot: u32, end: End, at: Stamp, effects: &mut Effects) {
         let session = self.sessions.get(slot);
         let (id, mut touched) = (session.id, session.watch_count);
@@ -442,8 +442,8 @@ impl Core {
         let (tree, sessions) = (&mut self.tree, &mut self.sessions);
         self.watches
             .drop_some(tree, sessions, slot, usize::MAX, &mut |key| {
-                // In this process each watcher receives the end of the session. A remote client receives the end only
-                // once for the whole session.
+                // Each watcher in this process is notified of the session's end. A remote client is notified once for
+                // the whole session.
                 if is_local {
                     effects.dropped.push((key, id, end));
                 }

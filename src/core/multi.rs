@@ -34,7 +34,7 @@ impl Core {
         // Count the work first, because a refused multi causes work, too.
         self.tree.work.add(ops.len());
         let mut resolved = Vec::with_capacity(ops.len());
-        // Operations for the log, without the operations on znodes that the log does not keep.
+        // Operations to log. Excludes operations on znodes that the log does not keep.
         let mut kept = Vec::new();
         let mut how = LogMode::None;
         let mut bytes = MULTI_BYTES;
@@ -135,7 +135,7 @@ impl<'a> Overlay<'a> {
         self.changed.insert(path.to_owned(), view);
     }
 
-    /// Resolves an operation. Returns the change, and the slot of the znode's owner or `NIL`.
+    /// Resolves an operation. Returns the change and the slot of the znode's owner, or `NIL` without an owner.
     fn resolve(&mut self, op: Op, resolved: &[TxnOp]) -> Result<(TxnOp, u32)> {
         match op {
             Op::Create(create) => self.create(create).map(|op| (op, NIL)),

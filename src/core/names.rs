@@ -99,8 +99,8 @@ fn is_shared_entry(name: &str) -> bool {
     found && name.contains(SHARED_MARKER)
 }
 
-/// Returns true if a name contains a separator or anything but printable ASCII. Checks whole blocks without an early
-/// exit, which is fast because most names are short and ordinary.
+/// Returns true if a name contains a separator or any character outside printable ASCII. Checks whole blocks without an
+/// early exit, which is fast because most names are short and ordinary.
 pub(super) fn is_unusual(name: &str) -> bool {
     const BLOCK: usize = 16;
     let is_such = |byte: u8| u8::from((byte == b'/') | !(b' '..=b'~').contains(&byte));
@@ -144,7 +144,7 @@ impl Digits {
             text[first..first + 2].copy_from_slice(&DIGIT_PAIRS.as_bytes()[pair..pair + 2]);
             number /= 100;
         }
-        // Digits are written in pairs, so an odd count of digits has a leading zero.
+        // Digits are written in pairs, so a number with an odd count of digits gets a leading zero.
         let is_padded = first < MAX_DIGITS - USUAL_DIGITS && text[first] == b'0';
         Self {
             text,

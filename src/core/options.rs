@@ -16,10 +16,10 @@ pub(crate) struct CoreOptions {
     /// Age at which a container that never had a child is reaped.
     pub(crate) unused_container: Duration,
     pub(crate) limits: Limits,
-    /// Seed of the hashes, so that clients cannot choose paths whose hashes collide.
+    /// Seeds the hash functions, so that clients cannot choose paths whose hashes collide.
     pub(crate) hash_seed: u64,
     pub(crate) super_digest: Option<Identity>,
-    /// Names of children. A znode with a child of such a name is not a queue.
+    /// A znode with a child of one of these names is not a queue.
     pub(crate) not_queues: &'static [&'static str],
 }
 

@@ -48,7 +48,7 @@ impl Core {
         effects: &mut Effects,
     ) -> Result<CoreReply> {
         check_name(&enqueue.parent, &enqueue.name)?;
-        // Check now that the session may have another watch, in case the entry has to wait. A refusal must leave no
+        // Check now whether the session may have another watch, in case the entry has to wait. A refusal must leave no
         // entry behind (invariant 7).
         self.check_wait(session, &enqueue.parent, &enqueue.conditions)?;
         let parent = match self.tree.find(enqueue.parent.as_str()) {
@@ -78,7 +78,7 @@ impl Core {
     /// Adds an entry without a request, with the same result as an [`enqueue`](Self::enqueue) or a multi. Returns the
     /// entry's key and the entry ahead that blocks it.
     ///
-    /// Returns `None`, with no entry added, if this fast path does not apply, for example because the entry would be
+    /// Returns `None` and adds no entry if this fast path does not apply, for example because the entry would be
     /// refused. The caller then sends a request.
     #[inline]
     pub(crate) fn enter(
@@ -148,8 +148,8 @@ impl Core {
         Some((key, ahead))
     }
 
-    /// Deletes an entry of this session. Returns false, with nothing deleted, if the delete would be refused. The
-    /// caller then sends a request, and its error states the reason.
+    /// Deletes an entry of this session. Returns false and deletes nothing if the delete would be refused. The caller
+    /// then sends a request, whose error states the reason.
     #[inline]
     pub(crate) fn leave(
         &mut self,
@@ -209,8 +209,8 @@ impl Core {
         Ok(self.add(session, parent, new, now, effects))
     }
 
-    /// Creates a missing queue and its missing ancestors, with one transaction for each znode. Checks the queue's first
-    /// entry before creating anything, because a refused entry must leave no queue behind.
+    /// Creates a missing queue and its missing ancestors, each in its own transaction. Checks the queue's first entry
+    /// before creating anything, because a refused entry must leave no queue behind.
     #[cold]
     fn make_queue(
         &mut self,
@@ -230,8 +230,8 @@ impl Core {
             mode,
             acl: enqueue.acl.clone(),
         };
-        // The missing ancestors are containers, because persistent ancestors of queues that are used only once would
-        // accumulate forever.
+        // Create the missing ancestors as containers, because persistent ancestors of queues that are used only once
+        // would accumulate.
         let missing = missing.into_iter().rev().map(|path| {
             let data = match path == *queue {
                 true => enqueue.queue_data.clone().unwrap_or_default(),
@@ -283,7 +283,8 @@ impl Core {
         Some(made)
     }
 
-    /// Returns the missing znodes above an entry, the queue first, or `None` if the request may not create them.
+    /// Returns the missing znodes above an entry, starting with the queue, or `None` if the request may not create
+    /// them.
     pub(super) fn missing_queue(&self, enqueue: &Enqueue) -> Option<Vec<ZnodePath>> {
         enqueue.queue_data.as_ref()?;
         if enqueue.parent.as_str().len() > MAX_MADE_PATH_BYTES {
@@ -318,8 +319,7 @@ impl Core {
         if let Some(parent) = parent {
             self.check_look(session, parent, &look.conditions)?;
         }
-        // An entry of another session must not make this session a holder (invariant 8), so we report such an entry as
-        // gone.
+        // Report an entry of another session as gone, because it must not make this session a holder (invariant 8).
         let mine = entry.filter(|entry| self.tree.node(*entry).owner == session.id);
         let Some(entry) = mine else {
             return Ok(Reply::Predecessor(Predecessor::Gone));
@@ -343,8 +343,8 @@ impl Core {
         Ok(Reply::Predecessor(ahead))
     }
 
-    /// Returns false if a child with one of the names [`not_queues`](super::CoreOptions::not_queues) shows that the
-    /// parent is no queue.
+    /// Returns false if a child with one of the names in [`not_queues`](super::CoreOptions::not_queues) shows that the
+    /// parent is not a queue.
     #[inline]
     fn is_queue(&self, parent: u32) -> bool {
         let is_child = |name: &&str| self.tree.child(parent, name).is_some();
@@ -462,9 +462,9 @@ fn holds<Z, D: AsRef<[u8]>>(
     })
 }
 
-/// Returns the znode that has more children than a condition of the entry allows. The entry waits until children leave.
-/// Returns `None` if the entry need not wait, because all conditions hold or a data condition fails. Also `None` if the
-/// session may not read a condition's znode, because a wait would reveal the znode's state.
+/// Returns a znode that has more children than a condition of the entry allows. The entry then waits until children are
+/// deleted. Returns `None` if the entry need not wait, because all conditions hold or a data condition fails. Also
+/// returns `None` if the session may not read a condition's znode, because waiting would reveal the znode's state.
 pub(super) fn held_up_by(
     tree: &Tree,
     identities: &Identities,
@@ -482,12 +482,12 @@ pub(super) fn held_up_by(
     held_up_by
 }
 
-/// Maximum number of conditions of an entry. The entry's watch stores the conditions and checks them at each change.
+/// Maximum number of conditions of an entry. The entry's watch stores the conditions and checks them after each change.
 const MAX_CONDITIONS: usize = 2;
 const MAX_CONDITION_BYTES: usize = 1 << 10;
 
-/// Maximum number of levels that are created for a missing queue. Without a limit, a request of a megabyte could create
-/// half a million ancestors.
+/// Maximum number of levels that are created for a missing queue. Without this limit, a request of one megabyte could
+/// create half a million ancestors.
 const MAX_MADE_LEVELS: usize = 16;
 const MAX_MADE_PATH_BYTES: usize = 4 << 10;
 

@@ -120,7 +120,7 @@ impl Core {
         }
     }
 
-    /// Checks at most `most` znodes. Returns the znode where the search continues, or `NIL` at the end.
+    /// Checks up to `most` znodes. Returns the znode where the search continues, or `NIL` at the end.
     fn search(
         &self,
         mut from: u32,
@@ -157,7 +157,7 @@ impl Core {
         }
     }
 
-    /// Continues a search. The caller repeats the call while the result is true. The result may contain znodes that
+    /// Continues a search. The caller must repeat the call while it returns true. The result may contain znodes that
     /// were deleted in the meantime.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn search_some(
@@ -241,7 +241,7 @@ impl Core {
     }
 }
 
-/// Limit of an answer's bytes. It is checked while the answer is built, because a request of a megabyte can ask for
+/// Limit of an answer's bytes. Checked while the answer is built, because a request of one megabyte can ask for
 /// thousands of lists (invariant 10).
 #[derive(Debug, Default)]
 pub(super) struct AnswerRoom {

@@ -1,5 +1,5 @@
-//! The reaper. It deletes containers whose last child was deleted, containers that stay unused for long, and TTL znodes
-//! that have not changed during their time to live.
+//! The reaper, which deletes containers whose last child was deleted, containers that stay unused for long, and TTL
+//! znodes whose time to live has passed since their last change.
 
 use std::collections::VecDeque;
 use std::time::Duration;

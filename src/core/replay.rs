@@ -33,7 +33,7 @@ impl Core {
 
     /// Applies a transaction like [`replay`](Self::replay), but to an open store, so watches fire.
     pub(crate) fn follow(&mut self, txn: Txn, effects: &mut Effects) -> Result<(), Damage> {
-        // Gaps between zxids are no damage, because some transactions are not logged.
+        // Gaps between zxids are not damage, because some transactions are not logged.
         if txn.zxid.0 <= self.zxid || txn.zxid.0 > HIGHEST {
             return Err(Damage(format!(
                 "transaction {} after {}",
@@ -317,7 +317,7 @@ impl Core {
 
     pub(crate) fn finish_restore(&mut self, last_zxid: Zxid) {
         self.zxid = last_zxid.0;
-        // Sort the ephemerals, because a session lists them in order of creation, but the slab does not.
+        // Sort the ephemerals, because a session lists them in order of creation, which the slab does not keep.
         let mut owned = Vec::new();
         let indices: Vec<u32> = self
             .tree

@@ -1,7 +1,7 @@
 //! [`Sessions`]: the session table, and its expiry buckets.
 //!
-//! A deadline is rounded up to the end of a bucket, and no sign of life moves it to an earlier time. So a client stops
-//! relying on its session before the store ends the session (invariant 6).
+//! Each deadline is rounded up to the end of a bucket, and a sign of life never moves it to an earlier time. So a
+//! client stops relying on its session before the store ends the session (invariant 6).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -42,7 +42,8 @@ pub(super) struct Session {
     /// longer timeout.
     pub(super) granted_ms: u64,
     pub(super) is_local: bool,
-    /// End of the session's expiry bucket, or a later time after a stall or a probe. `None` without a timeout.
+    /// End of the session's expiry bucket, or a later time after a stall or a probe. `None` if the session has no
+    /// timeout.
     deadline: Option<BootInstant>,
     grace: Grace,
     /// True once the session must end even after a sign of life, for example because it has already lost some watches.
@@ -133,7 +134,7 @@ pub(super) struct Sessions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SessionEnds {
     pub(crate) closed: u64,
-    /// Includes sessions that the store ended when it started, because acknowledged transactions may have been lost.
+    /// Includes sessions that the store ended at its start because acknowledged transactions may have been lost.
     pub(crate) expired: u64,
     pub(crate) exited: u64,
     pub(crate) kicked: u64,
@@ -241,14 +242,14 @@ impl Sessions {
         session.is_doomed || session.is_local && is_late
     }
 
-    /// Makes one of the next ticks end a session, even after a sign of life.
+    /// Marks a session so that one of the next ticks ends it, even after a sign of life.
     pub(super) fn doom(&mut self, slot: u32, now: BootInstant) {
         self.get_mut(slot).is_doomed = true;
         self.set_deadline(slot, now);
     }
 
-    /// Moves the deadline to a full timeout after `now`, but never to an earlier time. The timeout may have become
-    /// shorter without the client knowing. `now` may be older than in the last call, because callers read the clock
+    /// Moves the deadline to a full timeout after `now`, but never to an earlier time, because the client may not know
+    /// that its timeout has become shorter. `now` may be older than in the last call, because callers read the clock
     /// before they take the store's lock.
     pub(super) fn touch(&mut self, slot: u32, now: BootInstant) {
         let tick_ns = self.tick.as_nanos() as u64;
@@ -287,7 +288,7 @@ impl Sessions {
         }
     }
 
-    /// Adds a stall. A deadline moves only when it is reached, so a stall needs no walk over all sessions.
+    /// Adds a stall. A deadline moves only when it is reached, so this function need not visit all sessions.
     pub(super) fn count_stall(&mut self, stall: Duration) {
         self.stalled += stall;
     }

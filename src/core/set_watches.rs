@@ -11,7 +11,7 @@ use crate::model::watch::{EventKind, WatchMode, WatchUpdate, WatchedEvent};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SetWatches {
-    /// The last transaction that the client has seen. A watch fires immediately if a later change affects it.
+    /// The last transaction that the client has seen. A watch fires immediately if a later transaction affects it.
     pub(crate) since: Zxid,
     pub(crate) data: Vec<ZnodePath>,
     /// Watches on znodes that did not exist.
@@ -70,7 +70,8 @@ impl Core {
     }
 
     /// Restores watches in order. A watch fires immediately if its znode has changed in the meantime, and is armed
-    /// otherwise. Each call stops after `most` units of work, and the caller repeats the call while the result is true.
+    /// otherwise. Each call stops after `most` units of work, and the caller must repeat the call while it returns
+    /// true.
     ///
     /// A watch on an unreadable znode is armed and never fires immediately, so the call reveals no more than `exists`
     /// (invariant 14).
@@ -86,7 +87,7 @@ impl Core {
         let lists = asked.lists();
         let count = lists.into_iter().map(<[_]>::len).sum::<usize>() - asked.done;
         // The first call checks the room for all watches, so that a refusal leaves nothing behind. Later calls check
-        // again, because other clients may have filled the store.
+        // again, because other clients may have used the room.
         let checked = if asked.done == 0 { usize::MAX } else { most };
         let paths = lists.into_iter().flatten().skip(asked.done).take(checked);
         let (number, path_bytes) = paths.fold((0, 0), |(number, bytes), path| {
@@ -150,7 +151,8 @@ impl Core {
         };
         match news {
             Some(kind) => effects.fired.push(Fired {
-                // No watch was armed, so the event has no watch key and is delivered by the session's slot.
+                // No watch was armed, so the event has no watch key. The slot identifies the session that receives the
+                // event.
                 watch: WatchKey::NONE,
                 slot: session.slot,
                 news: WatchUpdate::Event(WatchedEvent {
@@ -203,8 +205,7 @@ impl Core {
     }
 }
 
-/// State of a watch's znode when the watch was armed on the old connection. This state decides which changes fire the
-/// watch.
+/// State of a watch's znode when the watch was armed on the old connection. Determines which changes fire the watch.
 #[derive(Clone, Copy)]
 enum Was {
     Data,

@@ -39,7 +39,7 @@ impl<T> Table<T> {
         self.parts[part_of(hash)].find_mut(hash, is_sought)
     }
 
-    /// Adds a value that is not in the table. Calls `hash_of` for each value moved by a growing part.
+    /// Adds a value that is not in the table. If a part grows, calls `hash_of` for each value that moves.
     #[inline]
     pub(super) fn insert(&mut self, hash: u64, value: T, hash_of: impl Fn(&T) -> u64) {
         self.len += 1;
