@@ -1,5 +1,5 @@
 //! The coordination store of Lockkeeper: znodes, sessions and watches with ZooKeeper's rules. The store is embedded in
-//! the program, or is a Lockkeeper server or a ZooKeeper ensemble. The recipes, such as the mutex, are in the package
+//! the program, a Lockkeeper server, or a ZooKeeper ensemble. The recipes, such as the mutex, are in the package
 //! `lockkeeper`, which re-exports the parts of this package that its users need.
 //!
 //! ```

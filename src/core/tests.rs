@@ -236,7 +236,7 @@ impl Harness {
         }
     }
 
-    /// The events since the last call: watch, kind and path. The path is "ahead" for a waiter's watch.
+    /// Takes the events since the last call, as watch, kind and path. The path is "ahead" for a waiter's watch.
     fn fired(&mut self) -> Vec<(WatchKey, EventKind, String)> {
         let fired = self.effects.fired.drain(..);
         fired

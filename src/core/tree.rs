@@ -54,13 +54,13 @@ pub(super) struct Node {
     /// [`NOT_KNOWN`](Self::NOT_KNOWN).
     granted_ms: i64,
     is_shared: bool,
-    /// True for an entry that is found by its number in the queue's index, and is not in the hash table.
+    /// True for an entry that is found by its number in the queue's index and is not in the hash table.
     is_found_by_number: bool,
     pub(super) is_candidate: bool,
     family: Option<Box<Family>>,
 }
 
-/// The part of a node that only parents need. Most nodes are leaves.
+/// The part of a node that only a parent needs. Most nodes are leaves.
 #[derive(Debug)]
 struct Family {
     children: List,
@@ -87,7 +87,7 @@ impl Family {
         shared: Entries::NONE,
     };
 
-    /// Returns true if nothing ahead blocks an entry. Shared entries do not block each other.
+    /// Returns true if no entry ahead blocks the given entry. Shared entries do not block each other.
     #[inline]
     fn is_clear(&self, key: QueueKey, is_shared: bool) -> bool {
         self.exclusive.len() + self.shared.len() == 1
@@ -133,7 +133,7 @@ pub(super) struct Waiter {
     pub(super) blockers: Blockers,
 }
 
-/// Properties of a node that the rules for writes need. A multi changes a `NodeView` instead of the node.
+/// The properties of a node that the rules for writes need. A multi changes a `NodeView` instead of the node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NodeView {
     pub(super) node: u32,
@@ -198,18 +198,18 @@ impl Node {
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) nodes: Slab<Node>,
-    /// Index of nodes by parent and name, without entries that are found by number.
+    /// Index of nodes by parent and name. Excludes entries that are found by number.
     by_name: Table<u32>,
     pub(super) bytes: usize,
     pub(super) list_bytes: usize,
     hasher: FixedState,
     known: RefCell<KnownPaths>,
     buffer: RefCell<Vec<u8>>,
-    /// Meter of work, which all code with access to the tree can use.
+    /// Meter of work, in a place where all code with access to the tree can use it.
     pub(super) work: Work,
 }
 
-/// Returns the key of an entry that got its number from its queue. The number is the count of earlier creates.
+/// Returns the key of an entry whose queue assigned its number. The number is the count of earlier creates.
 fn numbered(sequence: i64) -> QueueKey {
     (sequence, sequence.wrapping_add(1))
 }
@@ -405,14 +405,14 @@ impl Tree {
         at: Stamp,
     ) -> u32 {
         // Only ephemeral nodes are queue entries. A persistent numbered node, such as the path of a nested lock, would
-        // block all others forever.
+        // block all other entries forever.
         let queue_key = new
             .sequence
             .filter(|_| new.kind == NodeKind::Ephemeral)
             .map(|sequence| (sequence, new.creates));
         let is_shared = queue_key.is_some() && new.name.is_shared();
         // A child is found by number only if its queue assigned the number. Check the number in the name, too, because
-        // a base name that ends with digits makes the number in the name longer.
+        // it is longer if the base name ends with digits.
         let is_found_by_number = queue_key
             .is_some_and(|key| key == numbered(key.0) && new.name.sequence() == Some(key.0));
         let path_bytes = self.path_bytes_below(parent, new.name.len());
@@ -497,8 +497,8 @@ impl Tree {
         self.node_mut(parent).family = Some(family);
     }
 
-    /// Records the time at which an entry ceased to be blocked. The znode then also shows that its blockers are gone,
-    /// so replies that show the znode wait for the deletes of the blockers.
+    /// Records the time at which an entry ceased to be blocked. A reply that shows this time also shows that the
+    /// blockers are gone, so it must wait until the log contains their deletes.
     pub(super) fn grant(&mut self, index: u32, unix_ms: i64) {
         let node = self.node(index);
         if node.granted_ms != Node::NOT_KNOWN {
@@ -612,12 +612,12 @@ impl Tree {
             let creates = self.node(parent).creates();
             let at = Stamp::restored(self.node(parent).pzxid());
             let index = self.insert(parent, new, (image.owner, owner_slot), at);
-            // Set the parent's count of creates again, because `insert` has overwritten it.
+            // Restore the parent's count of creates, because `insert` has overwritten it.
             let family = self.node_mut(parent).family.as_mut();
             family.expect("it has a child").creates = creates;
             index
         });
-        // Subtract the bytes that `insert` has counted for empty data and an open access control list.
+        // Subtract the bytes that `insert` has added for empty data and an open access control list.
         self.bytes -= self.node(index).bytes();
         self.list_bytes -= bytes_of_acl(&self.node(index).acl);
         let mut family = self.take_family(index);

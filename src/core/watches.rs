@@ -1,7 +1,7 @@
 //! [`Watches`]: the watch table, and the events that a transaction fires.
 //!
 //! Each znode has a list of its watches, so firing needs no look-up. A watch on a missing znode moves to the znode's
-//! list when the znode is created. Events are added to [`Effects`] in the order of the changes, and before every later
+//! list when the znode is created. Events are added to [`Effects`] in the order of the changes, before every later
 //! reply (invariant 3).
 
 use std::hash::BuildHasher;
@@ -72,11 +72,11 @@ pub(super) enum WatchKind {
     /// One-shot watch of getChildren.
     Child,
     /// One-shot watch of a queue entry on its predecessor, which fires when the predecessor is deleted. If the entry
-    /// has conditions, the watch instead moves from blocker to blocker, and fires when nothing blocks the entry
+    /// has conditions, the watch moves from blocker to blocker instead, and fires when nothing blocks the entry
     /// ([`settle`](Watches::settle)).
     Turn(Waiter),
-    /// Internal watch on the znode of a data condition. When that znode changes, [`settle`](Watches::settle) checks the
-    /// waiter's watch with this index.
+    /// Internal watch on the znode of a data condition. Contains the index of the waiter's watch, which
+    /// [`settle`](Watches::settle) checks when that znode changes.
     Guard(u32),
     Persistent,
     Recursive,
@@ -114,12 +114,12 @@ struct Watch {
     stamp: u32,
     kind: WatchKind,
     hash: u64,
-    /// True if the watch has fired for an event that its session may not see. Until the client arms the watch again, it
-    /// stays in the table without firing, because a missing watch would reveal the event (invariant 14).
+    /// True if the watch has fired for an event that its session may not see. The watch then stays in the table without
+    /// firing until the client arms it again, because a missing watch would reveal the event (invariant 14).
     is_muted: bool,
     spot: WatchLocation,
     bytes: u32,
-    /// Conditions that the waiter's entry waits for, in addition to the entries ahead.
+    /// Conditions that the waiter's entry waits for in addition to the entries ahead.
     conditions: Box<[Condition]>,
     guard: u32,
     at_spot: Links,
@@ -138,8 +138,8 @@ pub(super) struct Change {
 enum WatchLocation {
     Node(u32),
     Absent(ZnodePath),
-    /// On no znode or path. Either the watch is being moved, or it has fired for an event that its session may not see,
-    /// and is kept until the session ends.
+    /// On no znode or path. Either the watch is being moved, or it is kept until the session ends because it has fired
+    /// for an event that its session may not see.
     Spent,
 }
 
@@ -185,8 +185,8 @@ pub(super) fn bytes_of_conditions(conditions: &[Condition]) -> usize {
     conditions.iter().map(bytes).sum()
 }
 
-/// Returns the bytes charged for a watch. The path always counts, although a watch stores its path only while the znode
-/// is missing. Otherwise the delete of a znode would make the store larger.
+/// Returns the bytes charged for a watch. A watch stores its path only while the znode is missing, but always pays for
+/// the path, so that deleting a znode never makes the store larger.
 fn bytes_of(path: &ZnodePath, is_local: bool) -> u32 {
     match is_local {
         true => 0,
@@ -237,7 +237,7 @@ impl Watches {
     ) -> WatchKey {
         let is_local = sessions.get(slot).is_local;
         let mut hash = 0;
-        // As in ZooKeeper, a session of another process has at most one watch of each kind on a path. In this process
+        // As in ZooKeeper, a session of another process has at most one watch of each kind on a path. In this process,
         // each watcher has its own watch.
         if !is_local {
             hash = match kind {
@@ -245,8 +245,8 @@ impl Watches {
                 _ => index_hash(tree, slot, kind, path),
             };
             match (self.find(hash, slot, kind, path, node), kind) {
-                // Replace the old watch. The new watch has another number, so it stays armed if the client still
-                // cancels the old one.
+                // Replace the old watch. The new watch has another number, so it stays armed if the client cancels the
+                // old number later.
                 (Some(armed), WatchKind::Turn(_)) => self.remove(tree, sessions, armed),
                 (Some(armed), _) => {
                     self.slab[armed as usize].is_muted = false;
@@ -285,8 +285,8 @@ impl Watches {
             self.index.insert(hash, index, hash_of);
         }
         match kind {
-            // Recursive watches are first in the list, so that an event below the znode finds them without a visit to
-            // the other watches.
+            // Recursive watches are first in the list, so that an event below the znode finds them without visiting the
+            // other watches.
             WatchKind::Recursive => {
                 list.push_front(&mut self.slab, |watch| &mut watch.at_spot, index);
             }
@@ -335,8 +335,8 @@ impl Watches {
         }
     }
 
-    /// Adds a [guard](WatchKind::Guard) on the znode of the entry's data condition, if the entry has one, because the
-    /// waiter's watch is on the znode of the children condition.
+    /// Adds a [guard](WatchKind::Guard) on the znode of the entry's data condition, if there is one, because the
+    /// waiter's own watch is on the znode of the children condition.
     fn guard(&mut self, tree: &mut Tree, index: u32) {
         let watch = &self.slab[index as usize];
         let data = watch.conditions.iter().find_map(|it| match it {
@@ -374,7 +374,7 @@ impl Watches {
         list.push_back(&mut self.slab, |watch| &mut watch.at_spot, index);
     }
 
-    /// Returns the watches on a path that belong to a session of another process, of the kinds that `wants` accepts.
+    /// Returns a remote session's watches on a path, of the kinds that `wants` accepts.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn of_session_on(
         &self,
@@ -631,17 +631,17 @@ impl Watches {
             }
             let (slot, is_last) = (watch.slot, watch.kind.is_one_shot());
             let is_hidden = !self.tell(tree, sessions, index, what, effects);
-            // We hide the event from a client that may not read the znode. A remote client can check whether its watch
-            // is still armed (`checkWatches`), so keep the watch in its list. Otherwise the check would reveal the
-            // event.
+            // `tell` hides the event from a client that may not read the znode. A remote client can check whether its
+            // watch is still armed (`checkWatches`), so keep the watch in its list. Otherwise the check would reveal
+            // the event.
             if is_last && is_hidden && !sessions.get(slot).is_local {
                 self.slab[index as usize].is_muted = true;
             } else if is_last {
                 let list = &mut tree.node_mut(what.node).watches;
                 list.unlink(&mut self.slab, |watch| &mut watch.at_spot, index);
                 if is_hidden {
-                    // Keep the watch without a znode, because the watcher in this process must still receive the end of
-                    // its session.
+                    // Keep the watch without a znode, because its watcher in this process must still be notified of the
+                    // session's end.
                     self.slab[index as usize].spot = WatchLocation::Spent;
                 } else {
                     self.forget(sessions, index);
@@ -747,7 +747,7 @@ impl Watches {
         let session = sessions.get_mut(slot);
         tree.work.add(1);
         let is_told = !session.is_local && session.last_event == self.last_event;
-        // The session already receives an event for another of its watches. Only a waiter's event is sent in addition,
+        // The session already receives an event for another of its watches. Only a waiter's event is sent as well,
         // because it also reports whether the waiter's entry is still blocked.
         if is_told && waiter.is_none() {
             return true;
@@ -766,7 +766,7 @@ impl Watches {
         if waiter.is_none() {
             session.last_event = self.last_event;
         }
-        // Beyond the limit, drop the event. Return true, because false would mean that the session may not read the
+        // Above the limit, drop the event. Return true, because false would mean that the session may not read the
         // znode.
         let bytes = size_of::<Fired>() + tree.node(what.node).path_bytes as usize;
         if !session.is_local && !effects.count(session, slot, bytes, (self.event_bytes, remote)) {

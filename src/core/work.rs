@@ -1,5 +1,5 @@
-//! [`Work`]: a meter of the work that requests cause in the core. Limits on this work bound the time for which a
-//! request holds the store's lock (invariant 10).
+//! [`Work`]: a meter of the work that requests cause in the core. Limits on this work bound how long a request holds
+//! the store's lock (invariant 10).
 //!
 //! `core::tests::bounds` runs each operation in a small and a large store and compares the units. A search in an index
 //! takes O(log n) and counts as part of the fixed cost.
@@ -24,7 +24,7 @@ use std::cell::Cell;
 /// Meter of work. One unit is a visited znode, watch or access control entry, or [`UNIT_BYTES`] of text or data. A unit
 /// takes about 10 to 100 ns. The fixed cost of a request is not counted.
 ///
-/// The total is in a cell, because reads only borrow the core and still add work.
+/// A `Cell`, because reads also add work but only borrow the core immutably.
 #[derive(Debug, Default)]
 pub(super) struct Work(Cell<u64>);
 

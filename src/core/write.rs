@@ -1,4 +1,4 @@
-//! Writes: the rules for create, delete and setData, and how they are applied.
+//! Writes: the rules for create, delete and setData, and the functions that apply them.
 //!
 //! A write is resolved before anything changes, so a refusal has nothing to undo. The `apply_…` functions cannot fail.
 //! A replay calls only these functions, so it makes no decision (invariant 1).
@@ -277,7 +277,7 @@ impl Core {
         };
         let node = self.tree.insert(parent, new, owner, at);
         if at.log_mode == LogMode::Sync {
-            // Reads of the parent show the create, too, so they also wait for its log record.
+            // A read of the parent also shows the create, so it also waits for the create's log record.
             self.tree.node_mut(node).kept = at.zxid.0;
             self.tree.node_mut(parent).kept = at.zxid.0;
         }
@@ -384,9 +384,9 @@ impl Core {
             .fire(&mut self.tree, &mut self.sessions, what, effects);
     }
 
-    /// Sends the events of this transaction to waiters. Each event says whether the waiter's entry is still blocked
-    /// (invariant 8). Must be called at the end of a transaction, because a later operation of a multi can block the
-    /// entry again.
+    /// Completes the events that this transaction sends to waiters. Each event says whether the waiter's entry is still
+    /// blocked (invariant 8). Must be called at the end of a transaction, because a later operation of a multi can
+    /// block the entry again.
     pub(super) fn resolve_waiters(&mut self, now: Now, effects: &mut Effects) {
         if self.watches.has_unsettled() {
             let zxid = self.last_zxid();
@@ -425,8 +425,8 @@ fn final_name(create: &Create, creates: i64) -> (NodeName, Option<i64>) {
     let name = create.path.name();
     match create.mode.is_sequential() {
         true => (NodeName::numbered(name, creates), Some(creates)),
-        // A name that already contains a number is an entry, too, so that a conversion between reader and writer keeps
-        // the entry's position.
+        // A name that already contains a number also makes an entry, so that a converted reader or writer keeps its
+        // position.
         false => (NodeName::text(name), sequence_of(name)),
     }
 }

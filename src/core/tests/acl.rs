@@ -202,8 +202,8 @@ fn each_operation_asks_for_its_right_and_for_no_other() {
     }
 }
 
-/// Submits a request for a session that waits in the queue of the semaphore `/s`. The session has all rights on the
-/// znode `of` except `right`.
+/// Submits a request for a session that waits in the queue of the semaphore `/s` and has all rights on the znode `of`
+/// except `right`.
 fn ask_without(right: u8, of: &str, request: &Request) -> Result<CoreReply> {
     let mut store = Harness::new();
     let (owner, other) = (store.session(), store.session());
@@ -219,7 +219,7 @@ fn ask_without(right: u8, of: &str, request: &Request) -> Result<CoreReply> {
     store.submit(other, request.clone())
 }
 
-/// Compares each operation of the extension with the ZooKeeper operations that it replaces.
+/// Compares each operation of Lockkeeper's protocol extension with the ZooKeeper operations that it replaces.
 #[test]
 fn the_extension_tells_no_more_than_the_operations_that_it_stands_for() {
     let entry = || path("/s/locks/q-0000000001");

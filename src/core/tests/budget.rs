@@ -1,4 +1,4 @@
-//! The bytes that the store keeps for its clients: counts, accounts and refusals.
+//! The bytes that the store keeps for its clients: how they are counted, charged and limited.
 
 use super::super::budget::SESSION_BYTES;
 use super::replay::Random;
@@ -287,7 +287,7 @@ fn events_are_counted_to_the_byte() {
         audience.store.core.limit_answers(audience.many, limit);
         assert_eq!(!audience.create().1.is_empty(), is_cut, "its own, {limit}");
     }
-    // With the limit `2 * own`, `many` exceeds its equal part, but all events together are within the limit.
+    // With the limit `2 * own`, `many` exceeds its equal share, but all events together are within the limit.
     for (limit, is_cut) in [(2 * own, false), (own, false), (own - 1, true)] {
         let mut audience = Audience::new();
         audience.store.core.limit_events(limit);

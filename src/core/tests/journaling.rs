@@ -1,4 +1,4 @@
-//! The transactions that an answer must wait for (invariant 2), and the requests that take room in a log.
+//! Which transactions an answer must wait for (invariant 2), and which requests need room in the log.
 
 use super::*;
 
@@ -139,8 +139,8 @@ fn enqueue(parent: &str, queue_data: Option<&str>) -> Request {
     })
 }
 
-/// Requests of a session of this process. The flags say whether the request takes room in a log of all transactions,
-/// and in a log without the sessions of this process.
+/// Requests of a session of this process. The flags say whether the request needs room in a log of all transactions,
+/// and in a log that excludes the sessions of this process.
 fn needs() -> Vec<(Request, bool, bool)> {
     let create = |mode| Request::Create(create("/new", mode));
     let multi = |ops: &[Op]| Request::Multi(ops.to_vec());

@@ -180,7 +180,7 @@ fn a_multi_read_fails_one_by_one() {
     );
 }
 
-/// Setting a quota is an error, because nothing enforces quotas here. zkCli's setquota creates these znodes.
+/// zkCli's setquota creates these znodes. The store refuses them, because nothing enforces quotas here.
 #[test]
 fn a_quota_is_refused() {
     const LIMITS: &str = "/zookeeper/quota/a/zookeeper_limits";

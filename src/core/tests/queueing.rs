@@ -636,7 +636,7 @@ fn conditions_of_a_waiter_end_with_its_watch_and_both_may_be_of_one_znode() {
         assert_eq!(store.core.watches.counts(), (0, 0));
 
         let (mut store, [holder, waiting], watch) = held_up(&conditions);
-        // Clients cannot refer to the internal watch on the data by any number.
+        // No number lets a client refer to the internal watch on the data.
         for number in 0..4 {
             let key = WatchKey::from_u64(watch.to_u64() & !0xff | number);
             let (now, effects) = (store.now, &mut store.effects);

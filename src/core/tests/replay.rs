@@ -143,7 +143,7 @@ fn a_replay_of_the_transactions_gives_the_same_store() {
         multis += done;
         let copy = replayed(&mut store);
         assert_eq!(copy.dump(), store.core.dump(), "seed {seed}");
-        // A multi that only checks is not logged and leaves a gap in the zxids.
+        // A multi with only checks is not logged and leaves a gap in the zxids.
         assert!(copy.last_zxid() <= store.core.last_zxid());
     }
     assert!(multis > 1_000, "the programs should do something: {multis}");

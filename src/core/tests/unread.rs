@@ -1,4 +1,4 @@
-//! Watches on a znode that the client may not read reveal no more of it than exists and getData do.
+//! Watches on a znode that the client may not read reveal no more about it than exists and getData do.
 
 use super::*;
 use crate::model::types::AclEntry;
