@@ -18,8 +18,8 @@ use crate::model::types::SessionId;
 use crate::runtime::clock::{BootInstant, Clock};
 use crate::runtime::future::BoxFuture;
 
-/// A [`Connector`] that wraps any store and injects faults into its sessions, at random by a [`Plan`], or on command by
-/// the methods of this type.
+/// A [`Connector`] that wraps any store and injects faults into its sessions, either at random according to a [`Plan`],
+/// or on command through the methods of this type.
 ///
 /// The faults occur between the client and the store, where a network would be. When a connection breaks, every
 /// unanswered request fails with [`ConnectionLoss`](crate::Error::ConnectionLoss). Until the connection is restored,
@@ -40,8 +40,7 @@ pub(super) struct Shared {
     pub(super) total: Mutex<Traffic>,
     opened: AtomicU64,
     pub(super) quorum_only: AtomicBool,
-    /// The sessions in the order of their opening, so that a seed always gives the same run. The session ids are
-    /// random.
+    /// In the order of opening, because sorting by the random session ids would make runs with the same seed differ.
     links: Mutex<Vec<(SessionId, Weak<SessionLink>)>>,
 }
 
@@ -82,7 +81,7 @@ impl Faults {
         }))
     }
 
-    /// Opens a client whose sessions get the faults. `target` is the store's name in errors.
+    /// Opens a client, and injects the faults into its sessions. `target` is the store's name in errors.
     ///
     /// # Errors
     /// The errors of [`Client::open`].
@@ -149,8 +148,8 @@ impl Faults {
         self.command(selector, Command::Reconnect);
     }
 
-    /// Stops the client until [`resume`](Self::resume), like a SIGSTOP or a pause of its machine. The client sends no
-    /// request and no heartbeat, and receives nothing. The tasks that use the client continue until they wait for the
+    /// Stops the client until [`resume`](Self::resume), like a SIGSTOP or a suspended machine. The client sends no
+    /// request and no heartbeat, and receives nothing. Tasks that use the client continue until they wait for the
     /// store.
     pub fn pause(&self, selector: &impl SessionSelector) {
         self.command(selector, Command::Pause);
@@ -162,7 +161,7 @@ impl Faults {
     }
 
     /// Makes the store end the session before its timeout. The client notices once it is connected and not paused.
-    /// Until then it may believe that it holds a lock that another client already holds. A session without a timeout,
+    /// Until then it may assume that it holds a lock that another client already holds. A session without a timeout,
     /// however, considers its locks lost before the store ends the session. To test
     /// [`held_until`](Session::held_until), give the session a timeout, and pause or disconnect it for longer than the
     /// timeout.
@@ -227,7 +226,7 @@ impl Faults {
 
 impl Connector for Faults {
     fn open(&self, options: &ConnectOptions) -> BoxFuture<Result<Arc<dyn Backend>>> {
-        // Read the clock before the request is sent, as a real backend does, because the lease starts at this time
+        // Read the clock before sending the request, as a real backend does, because the lease starts at this time
         // (invariant 6). Take the session's number here, too, so that it depends only on the order of the calls.
         let sent = self.clock().now();
         let number = self.0.opened.fetch_add(1, Ordering::Relaxed);

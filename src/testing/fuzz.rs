@@ -1,18 +1,18 @@
-//! Entry points for the fuzzers in the folder `fuzz/`. Each function reads arbitrary bytes as a file of the store or as
-//! its URL. No input may cause a panic, and accepted input must stay the same when it is written and read again.
+//! Entry points for the fuzzers in the folder `fuzz/`. Each function reads arbitrary bytes as a store's file or URL. No
+//! input may cause a panic, and accepted input must stay the same when it is written and read again.
 
 use crate::client::target::Target;
 use crate::log::fuzz;
 
-/// Reads bytes as a frame of the log. Returns true if they are a frame.
+/// Reads bytes as a frame of the log. Returns true if the frame is valid.
 ///
 /// # Panics
-/// If the value differs after it is written and read again.
+/// If the frame differs after it is written and read again.
 pub fn frame(bytes: &[u8]) -> bool {
     fuzz::frame(bytes)
 }
 
-/// Reads bytes as the segments of a log, and recovers a store from them. Returns true if the bytes are a log. If the
+/// Reads bytes as the segments of a log, and recovers a store from them. Returns true if the log is valid. If the
 /// lowest bit of the first byte is set, checksums are corrected first. Each segment starts with its length as a
 /// little-endian u16.
 ///
@@ -22,7 +22,7 @@ pub fn recovery(bytes: &[u8]) -> bool {
     fuzz::recovery(bytes)
 }
 
-/// Corrects the checksums in the bytes, and loads them as a snapshot. Returns true if they are a snapshot.
+/// Corrects the checksums in the bytes, and loads the bytes as a snapshot. Returns true if the snapshot is valid.
 ///
 /// # Panics
 /// If the store differs after it is written and loaded again, or if the store cannot be deleted.
@@ -30,7 +30,8 @@ pub fn snapshot(bytes: &[u8]) -> bool {
     fuzz::snapshot(bytes)
 }
 
-/// Corrects the checksums in the bytes, and restores a store from them as a backup. Returns true if they are a backup.
+/// Corrects the checksums in the bytes, and restores them as a backup into a new store. Returns true if the backup is
+/// valid.
 ///
 /// # Panics
 /// If the restored store cannot be backed up and restored again.
@@ -43,12 +44,12 @@ pub fn backup(bytes: &[u8]) -> bool {
 /// formats of [`backup`] and [`recovery`]. Returns true if the store opens.
 ///
 /// # Panics
-/// If the inspection disagrees with the opening, or if acknowledged data is missing.
+/// If the inspection and the opened store disagree, or if acknowledged data is missing.
 pub fn opening(bytes: &[u8]) -> bool {
     crate::engine::fuzz::opening(bytes)
 }
 
-/// Parses bytes as the URL of a store. Returns true if they are such a URL.
+/// Parses bytes as a store's URL. Returns true if the URL is valid.
 ///
 /// # Panics
 /// If the displayed URL does not parse to the same store.

@@ -5,7 +5,7 @@ use crate::client::served::fuzz as served;
 use crate::server::fuzz as server;
 use crate::wire::{Op, fuzz};
 
-/// Reads bytes as the frame of a request, without the length field. Returns true if they are such a frame.
+/// Reads bytes as a request's frame without the length field. Returns true if the frame is valid.
 ///
 /// # Panics
 /// If the value differs after being written and read again.
@@ -13,7 +13,7 @@ pub fn request(bytes: &[u8]) -> bool {
     fuzz::request(bytes)
 }
 
-/// Reads bytes as the first frame of a client. Returns true if they are such a frame.
+/// Reads bytes as a client's first frame. Returns true if the frame is valid.
 ///
 /// # Panics
 /// If the value differs after being written and read again.
@@ -21,8 +21,8 @@ pub fn handshake(bytes: &[u8]) -> bool {
     fuzz::connect(bytes)
 }
 
-/// Reads bytes as the stream of a connection, in pieces. Returns true if the whole stream consists of frames. The first
-/// byte sets the size of the pieces.
+/// Reads bytes as a connection's stream, in pieces. Returns true if the whole stream consists of frames. The first byte
+/// sets the size of the pieces.
 ///
 /// # Panics
 /// If the frames depend on the size of the pieces.
@@ -31,7 +31,7 @@ pub fn stream(bytes: &[u8]) -> bool {
 }
 
 /// Sends bytes over a connection, including the handshake, to a server with a new store. Returns true if the bytes form
-/// a session whose requests are all answered. The first byte sets the size of the pieces.
+/// a session and the server answers all its requests. The first byte sets the size of the pieces.
 ///
 /// # Panics
 /// If the server does not answer the requests in order, or if the connection hangs.
@@ -39,8 +39,8 @@ pub fn connection(bytes: &[u8]) -> bool {
     server::connection(bytes)
 }
 
-/// Plays a conversation of several clients with one server in virtual time. The first byte selects limits, and every
-/// six bytes after it are a step. Returns true if any request is answered.
+/// Plays a conversation of several clients with one server in virtual time. The first byte selects limits, and each
+/// group of six bytes after it is a step. Returns true if any request is answered.
 ///
 /// # Panics
 /// If a reply is missing or out of order, if an event is late, or if a replay gives a different store.
@@ -48,8 +48,8 @@ pub fn conversation(bytes: &[u8]) -> bool {
     server::conversation(bytes)
 }
 
-/// Plays a session of `lockkeeper://` against a server that may send anything. Every six bytes are a step. Returns true
-/// if the server answers any request.
+/// Plays a session of `lockkeeper://` against a server that may send anything. Each group of six bytes is a step.
+/// Returns true if the server answers any request.
 ///
 /// # Panics
 /// If a request is answered twice or never, or if the session violates the protocol.
@@ -71,7 +71,7 @@ macro_rules! targets {
             }
         )*
 
-        /// The targets for records of requests, each with the name of its operation.
+        /// The functions that fuzz the records of requests, each with the name of its operation.
         pub const RECORDS: &[(&str, Target)] = &[$(($called, $name),)*];
     };
 }

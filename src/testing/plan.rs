@@ -66,8 +66,8 @@ impl Plan {
         Self::new(0)
     }
 
-    /// Returns a plan with faults that do not cost a client its locks. Of 100 requests, 2 are lost, 3 lose their reply,
-    /// 1 finds the connection broken for up to 200 ms, and 30 get their reply up to 20 ms late.
+    /// Returns a plan with faults that do not cost a client its locks. On average, 2 of 100 requests are lost, 3 lose
+    /// their reply, 1 finds the connection broken for up to 200 ms, and 30 get their reply up to 20 ms late.
     pub fn lossy(seed: u64) -> Self {
         let ms = Duration::from_millis;
         Self::new(seed)
@@ -78,8 +78,8 @@ impl Plan {
             .delays(0.3, ms(0)..ms(20))
     }
 
-    /// Returns the plan [`lossy`](Self::lossy) with expiries and pauses added. Of 1,000 requests, 5 find that their
-    /// session has ended, and 5 find the client paused for up to 30 s.
+    /// Returns the [`lossy`](Self::lossy) plan with expiries and pauses added. On average, 5 of 1,000 requests find
+    /// that their session has ended, and 5 find the client paused for up to 30 s.
     pub fn rough(seed: u64) -> Self {
         let ms = Duration::from_millis;
         Self::lossy(seed)
@@ -125,8 +125,7 @@ impl Plan {
         self
     }
 
-    /// Sets the probability that the client is paused just before a request is sent, and the range of the pause's
-    /// length.
+    /// Sets the probability that the client is paused just before a request is sent, and how long the pause may last.
     #[must_use]
     pub fn pauses(mut self, probability: f64, length: Range<Duration>) -> Self {
         self.pause = checked(probability);
@@ -134,8 +133,8 @@ impl Plan {
         self
     }
 
-    /// Sets the probability that a reply is delayed, and the range of the delay. Later replies and events wait until
-    /// the delayed reply is delivered.
+    /// Sets the probability that a reply is delayed, and the range of the delay. Later replies and events wait for the
+    /// delayed reply.
     #[must_use]
     pub fn delays(mut self, probability: f64, length: Range<Duration>) -> Self {
         self.delay = checked(probability);
@@ -143,7 +142,7 @@ impl Plan {
         self
     }
 
-    /// Sets the range of the time after which a broken connection is restored.
+    /// Sets the range of times for which a connection stays broken.
     #[must_use]
     pub fn outages(mut self, length: Range<Duration>) -> Self {
         self.outages = length;

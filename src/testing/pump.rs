@@ -33,9 +33,9 @@ pub(super) struct Pump {
     random: Random,
     states: Option<StateStream>,
     link: Connectivity,
-    /// `Some` while the client is paused, with the end of the pause, or with `None` if only a command ends the pause.
+    /// `Some` while the client is paused. Contains the end of the pause, or `None` if only a command ends the pause.
     paused: Option<Option<BootInstant>>,
-    /// Commands about the connection that were given during a pause. The client notices them when it resumes.
+    /// Commands that changed the connection during a pause. The client notices them when it resumes.
     unnoticed: Vec<Command>,
     silent_since: Option<BootInstant>,
     expiring: Option<BoxFuture<Result<()>>>,
@@ -122,8 +122,8 @@ impl Pump {
         if let Some(state) = self.inner_end() {
             return self.end(state);
         }
-        // While the connection is down, we cannot close the session. The store ends it after its timeout, as after a
-        // crash of the client.
+        // While the connection is down, we cannot close the session. The store ends the session after its timeout, as
+        // if the client had crashed.
         if idle && self.is_open() {
             self.states = None;
             let inner = self.session.link_state.lock().inner.take();

@@ -2,7 +2,7 @@
 //! share.
 //!
 //! The client and the test only put requests and commands into the [`LinkState`] and wake the [`Pump`], which then runs
-//! on the waking thread ([`spawn_detached`](crate::spawn_detached)). So if a reply is not delayed, it has arrived when
+//! on the waking thread ([`spawn_detached`](crate::spawn_detached)). So a reply without a delay has arrived when
 //! `submit` returns, as in the embedded store.
 
 use std::collections::VecDeque;
@@ -118,7 +118,8 @@ impl SessionLink {
 
     pub(super) fn expire(&self) -> BoxFuture<Result<()>> {
         if self.status.timeout().is_none() {
-            // A session without a timeout has no lease, so no lease ends its locks before the store ends the session.
+            // A session without a timeout has no lease that could end first. So mark its locks as lost before the store
+            // ends the session.
             self.status.set_closing();
         }
         match self.inner() {

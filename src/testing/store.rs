@@ -16,7 +16,7 @@ use crate::engine::{Store, StoreOptions};
 use crate::model::error::{Error, Result, TargetError};
 use crate::runtime::clock::{BootInstant, Clock};
 
-/// A store for one test, with faults on command. It dereferences to [`Faults`], which has the commands.
+/// A store for one test, with faults on command. It dereferences to [`Faults`], which provides the commands.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -30,7 +30,7 @@ use crate::runtime::clock::{BootInstant, Clock};
 /// # Ok::<(), lockkeeper_store::Error>(()) }).unwrap();
 /// ```
 ///
-/// If a test panics while a store with a plan exists, the store prints the plan's seed.
+/// If a test panics while a store with a plan exists, the plan's seed is printed.
 pub struct TestStore {
     faults: Faults,
     target: String,
@@ -114,8 +114,8 @@ impl TestStore {
         Connector::clock(&self.faults)
     }
 
-    /// Lets time pass. A virtual clock moves from timer to timer, and after each timer the woken tasks run
-    /// ([`settle`](Self::settle)). With the system's clock, this call waits in real time.
+    /// Lets time pass. A virtual clock moves from timer to timer, and the tasks that each timer wakes run before the
+    /// clock moves on ([`settle`](Self::settle)). With the system's clock, this call waits in real time.
     pub async fn advance(&self, by: Duration) {
         let clock = self.clock();
         if !clock.is_virtual() {
@@ -131,8 +131,8 @@ impl TestStore {
         self.settle().await;
     }
 
-    /// Yields to other tasks until the store has no more requests, replies, events and timers to handle. By then all
-    /// ready tasks have run, but only if the executor is single-threaded.
+    /// Yields to other tasks until the store has no more requests, replies, events and timers to handle. If the
+    /// executor is single-threaded, all ready tasks have run by then.
     pub async fn settle(&self) {
         let mut quiet = Quiet::new(self);
         while !quiet.turn(self) {

@@ -75,7 +75,7 @@ impl RequestKind {
 /// Traffic of a [`Faults`](super::Faults) wrapper, or of one of its sessions.
 ///
 /// To measure an operation, subtract the traffic before the operation from the traffic after it. The bytes are
-/// estimates that do not depend on the backend: the length of names and data, plus 64 bytes for each message.
+/// estimates that do not depend on the backend. They are the length of names and data, plus 64 bytes for each message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     requests: [u64; KINDS],

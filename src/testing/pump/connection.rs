@@ -1,4 +1,4 @@
-//! Commands of the test, and the state of the connection: outages, pauses and silence.
+//! The test's commands, and the state of the connection: outages, pauses and silence.
 
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ impl Pump {
     }
 
     /// Records that the client sends nothing from now on. Client libraries below the wrapper may still send heartbeats
-    /// that keep the session alive, so the wrapper itself makes the store end the session after a while
+    /// that keep the session alive, so the wrapper makes the store end the session after a while
     /// ([`silence_ends`](Self::silence_ends)).
     fn fall_silent(&mut self) {
         let now = self.now();
@@ -132,8 +132,8 @@ impl Pump {
         answers
     }
 
-    /// Applies the loss of the connection to the events in flight. One-shot watches deliver their events after the
-    /// reconnection, but persistent watches miss their events.
+    /// Drops the events in flight for persistent watches, because a broken connection makes such watches miss events.
+    /// The events of one-shot watches are kept and delivered after the reconnection.
     fn keep_events(&mut self) {
         let is_lasting = |delivery: &Delivery| matches!(delivery, Delivery::Event { persistent, .. } if *persistent);
         self.incoming

@@ -110,7 +110,7 @@ impl Pump {
                 },
             };
             if event.as_ref().is_err_and(Error::is_session_end) {
-                // Keep the sender, because the watcher gets the error when the client learns that the session has
+                // Keep the sender, because the watcher gets the error only when the client learns that the session has
                 // ended.
                 self.orphans.push(watch.to.clone());
                 return false;

@@ -50,7 +50,7 @@ impl Pump {
         if self.is_open() && !fate.expire {
             self.send(waiting, fate);
         } else {
-            // Requests keep their order, so this request must be the first after the reconnection.
+            // Requests keep their order, so send this request first after the reconnection.
             self.session.link_state.lock().requests.push_front(waiting);
         }
         true
@@ -80,8 +80,8 @@ impl Pump {
             let outage = self.outage();
             return self.disconnect(Some(outage), Some(answer));
         }
-        // Submit the request without the link's lock, because the request may fire watches of this session, whose
-        // watchers take this lock.
+        // Submit the request without holding the link's lock, because the request may fire watches of this session,
+        // whose watchers take this lock.
         let Some(inner) = self.session.inner() else {
             return;
         };

@@ -170,7 +170,7 @@ fn an_event_is_there_before_any_later_reply() {
     world.store.delay_replies(&client, Duration::ZERO);
     let mut later = watching.exists(&path("/a"));
 
-    // The earlier reply holds back the event, and the event holds back the later reply.
+    // The earlier reply delays the event, and the event delays the later reply.
     world.advance(15 * MS);
     assert_eq!(peek(&mut earlier).unwrap(), Ok(None));
     assert!(peek(&mut watcher).is_none());
