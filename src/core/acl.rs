@@ -64,7 +64,7 @@ impl Core {
     }
 
     /// Adds the identity that a secret proves. A wrong secret ends the session. ZooKeeper only closes the connection,
-    /// but a session of this process has no connection that could be closed.
+    /// but a local session has no connection that could be closed.
     pub(super) fn add_auth(
         &mut self,
         session: SessionRef,

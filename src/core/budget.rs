@@ -107,7 +107,7 @@ fn check_znodes(before: usize, limits: &Limits) -> Result<()> {
 
 pub(super) const WATCH_BYTES: usize = 256;
 
-/// Bytes charged for a session of another process, without its watches and ephemeral znodes.
+/// Bytes charged for a remote session, without its watches and ephemeral znodes.
 pub(crate) const SESSION_BYTES: usize = 512;
 
 /// Sessions may always use `1 / SESSIONS_PART` of the limit, even if znodes fill the store, so that a client can
@@ -122,13 +122,13 @@ const SHARED_PART: usize = 4;
 
 /// A limit in bytes, and the bytes in use.
 ///
-/// The first three quarters of the limit are available to every client. In the last quarter, a session of another
-/// process may grow only up to its equal share. No other client can take this share (invariant 15).
+/// The first three quarters of the limit are available to every client. In the last quarter, a remote session may grow
+/// only up to its equal share. No other client can take this share (invariant 15).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     pub(super) limit: usize,
     pub(super) used: usize,
-    /// Number of sessions of other processes.
+    /// Number of remote sessions.
     pub(super) sessions: usize,
 }
 
@@ -136,7 +136,7 @@ pub(super) struct Budget {
 pub(super) enum Payer {
     /// The program that embeds the store. It may fill the store.
     Program,
-    /// A session of another process, and its bytes so far.
+    /// A remote session, and its bytes so far.
     Session { own: usize },
     /// No session pays, because the new content outlives the session that creates it.
     Nobody,
@@ -253,7 +253,7 @@ impl Core {
         self.sessions.get_mut(of.slot).answer_bytes = limit;
     }
 
-    /// Limits the bytes of the events that one transaction sends to all sessions of other processes.
+    /// Limits the bytes of the events that one transaction sends to all remote sessions.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn limit_events(&mut self, limit: usize) {
         self.watches.event_bytes = limit;
@@ -261,8 +261,8 @@ impl Core {
 }
 
 impl Effects {
-    /// Counts an event for a session of another process. Returns false if a limit is exceeded. The event is then
-    /// dropped, and the session's connection must be closed.
+    /// Counts an event for a remote session. Returns false if a limit is exceeded. The event is then dropped, and the
+    /// session's connection must be closed.
     pub(super) fn count(
         &mut self,
         session: &mut Session,

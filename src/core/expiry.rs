@@ -20,8 +20,8 @@ pub(super) struct Overdue {
     pub(super) tick: Duration,
     pub(super) stalled: Duration,
     pub(super) is_attached: bool,
-    /// True if no unread sign of life can save the session, because the session belongs to this process or the store
-    /// has already decided to end it.
+    /// True if no unread sign of life can save the session, because the session is local or the store has already
+    /// decided to end it.
     pub(super) is_final: bool,
 }
 

@@ -158,7 +158,7 @@ impl Core {
         self.watches.absences()
     }
 
-    /// Visits the watches that ZooKeeper lists. ZooKeeper does not list watches on children.
+    /// Visits the watches that ZooKeeper lists, which exclude watches on children.
     pub(crate) fn watches_in(&self, slots: Range<usize>, see: &mut dyn FnMut(WatchInfo<'_>)) {
         self.watches.each_listed(slots, &mut |slot, at| {
             let (path, node) = match at {

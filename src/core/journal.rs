@@ -78,8 +78,7 @@ pub(crate) enum NodeKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Journal {
     Off,
-    /// Keeps all transactions except changes to this process's sessions and their ephemerals, which end with the
-    /// process.
+    /// Keeps all transactions except changes to local sessions and their ephemerals, which end with this process.
     Durable,
     All,
 }
@@ -117,7 +116,7 @@ impl Core {
         self.kept.journal = journal;
     }
 
-    /// Returns the transactions to be logged. The caller must write them to the log and empty the list.
+    /// Returns the transactions to be logged. The caller must log them and empty the list.
     pub(crate) fn kept(&mut self) -> &mut Vec<Txn> {
         &mut self.kept.txns
     }
@@ -146,7 +145,7 @@ impl Core {
         self.kept.sessions = LogMode::Async;
     }
 
-    /// Keeps all transactions from now on. Also logs this process's existing sessions and their ephemerals.
+    /// Keeps all transactions from now on. Also logs the existing local sessions and their ephemerals.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn keep_all(&mut self, now: Now) {
         let was = std::mem::replace(&mut self.kept.journal, Journal::All);
@@ -194,10 +193,9 @@ impl Core {
         }
     }
 
-    /// Returns the log mode of a create. A container that a session of this process creates is logged asynchronously,
-    /// so that acquiring a lock does not wait for the disk. This is safe, because a crash that loses the container also
-    /// ends every session that has seen it, and because the log contains the container before any of its logged
-    /// children.
+    /// Returns the log mode of a create. A container that a local session creates is logged asynchronously, so that
+    /// acquiring a lock does not wait for the disk. This is safe, because a crash that loses the container also ends
+    /// every session that has seen it, and because the log contains the container before any of its logged children.
     pub(super) fn log_mode_of_create(&self, session: u32, kind: NodeKind) -> LogMode {
         match (kind, self.kept.journal) {
             (_, Journal::Off) => LogMode::None,

@@ -264,8 +264,8 @@ impl Core {
         known.is_some_and(|known| known.is_of(of)) && self.shed(of.slot)
     }
 
-    /// Drops [`MAX_DROPPED`] watches of a session of another process. If the session has no more watches than that,
-    /// drops none and returns false.
+    /// Drops [`MAX_DROPPED`] watches of a remote session. If the session has no more watches than that, drops none and
+    /// returns false.
     fn shed(&mut self, slot: u32) -> bool {
         let session = self.sessions.get(slot);
         let has_many = !session.is_local && session.watch_count > MAX_DROPPED;
@@ -346,8 +346,8 @@ impl Core {
         }
     }
 
-    /// Expires a session of another process at an operator's request. If the session has many watches, or if the log
-    /// has no room (`may_log` is false), one of the next ticks ends it.
+    /// Expires a remote session at an operator's request. If the session has many watches, or if the log has no room
+    /// (`may_log` is false), one of the next ticks ends it.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn kick(
         &mut self,
@@ -442,8 +442,8 @@ impl Core {
         let (tree, sessions) = (&mut self.tree, &mut self.sessions);
         self.watches
             .drop_some(tree, sessions, slot, usize::MAX, &mut |key| {
-                // Each watcher in this process is notified of the session's end. A remote client is notified once for
-                // the whole session.
+                // Each local watcher is notified of the session's end. A remote client is notified once for the whole
+                // session.
                 if is_local {
                     effects.dropped.push((key, id, end));
                 }

@@ -24,7 +24,6 @@ use crate::model::protocol::{
 use crate::model::types::{AclEntry, CreateMode};
 use crate::model::watch::DeleteReason;
 
-/// An entry to which its queue has not yet assigned a number.
 struct Unnumbered<'a, N> {
     queue: &'a ZnodePath,
     name: N,
@@ -351,8 +350,8 @@ impl Core {
         !self.tree.has_others(parent) || !self.options.not_queues.iter().any(is_child)
     }
 
-    /// Checks the right to read the queue and the znodes of the conditions, which together decide whether an entry is
-    /// blocked (invariant 14).
+    /// Checks the right to read the queue and the znodes of the conditions, which decide whether an entry is blocked
+    /// (invariant 14).
     #[inline]
     fn check_look(&self, session: SessionRef, queue: u32, conditions: &[Condition]) -> Result<()> {
         let readable = |node| {

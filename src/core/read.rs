@@ -1,4 +1,4 @@
-//! Reads, and the watches that they arm. The bytes of a reply to another process are limited while the reply is built.
+//! Reads, and the watches that they arm. The bytes of a reply to a remote session are limited while the reply is built.
 
 use super::intrusive_list::NIL;
 use super::sessions::SessionRef;

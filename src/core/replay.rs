@@ -183,7 +183,7 @@ impl Core {
         self.sessions.ends = SessionEnds::default();
     }
 
-    /// Ends the sessions of other processes, because transactions that were acknowledged to them may be lost.
+    /// Ends the remote sessions, because transactions that were acknowledged to them may be lost.
     pub(crate) fn end_remote_sessions(&mut self, unix_ms: i64) -> usize {
         self.end_sessions(|session| !session.is_local, End::Expired, unix_ms)
     }

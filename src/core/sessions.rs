@@ -1,4 +1,5 @@
-//! [`Sessions`]: the session table, and its expiry buckets.
+//! [`Sessions`]: the session table, and its expiry buckets. A local session belongs to this process, and a remote
+//! session to another process.
 //!
 //! Each deadline is rounded up to the end of a bucket, and a sign of life never moves it to an earlier time. So a
 //! client stops relying on its session before the store ends the session (invariant 6).
@@ -25,7 +26,7 @@ pub(crate) enum ReattachError {
     WrongPassword,
 }
 
-/// A connection's reference to its session, valid until the session ends or moves.
+/// A connection's reference to its session. Valid until the session ends or moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SessionRef {
     pub(crate) id: SessionId,
@@ -64,7 +65,7 @@ pub(super) struct Session {
     pub(super) search: u32,
     pub(super) watches: List,
     pub(super) watch_count: usize,
-    /// Bytes charged to the session, without identities. 0 for a session of this process.
+    /// Bytes charged to the session, without identities. 0 for a local session.
     pub(super) bytes: usize,
     pub(super) answer_bytes: usize,
     pub(super) pending_events: PendingEvents,
@@ -121,11 +122,11 @@ pub(super) struct Sessions {
     pub(super) ephemerals: usize,
     /// Number of unproven sessions, which no other count here includes.
     unproven: usize,
-    /// Number of sessions of other processes.
+    /// Number of remote sessions.
     pub(super) remote: usize,
-    /// Bytes of the sessions of other processes, without watches, ephemeral znodes and identities.
+    /// Bytes of remote sessions, without watches, ephemeral znodes and identities.
     pub(super) bytes: usize,
-    /// Bytes of the identities of other processes' sessions.
+    /// Bytes of the identities of remote sessions.
     pub(super) identity_bytes: usize,
     pub(super) ends: SessionEnds,
 }
@@ -210,7 +211,7 @@ impl Sessions {
         }
     }
 
-    /// Replaces `before` with `after` in the bytes charged to a session of another process.
+    /// Replaces `before` with `after` in the bytes charged to a remote session.
     #[inline]
     pub(super) fn recharge(&mut self, slot: u32, before: usize, after: usize) {
         if let Some(session) = self.slots.get_mut(slot as usize)
@@ -234,8 +235,8 @@ impl Sessions {
         &mut self.slots[slot as usize]
     }
 
-    /// Returns true for a doomed session, and for a session of this process that is past its deadline. Only a tick ends
-    /// an overdue session of another process, because a sign of life may still be unread.
+    /// Returns true for a doomed session, and for a local session that is past its deadline. Only a tick ends an
+    /// overdue remote session, because a sign of life may still be unread.
     pub(super) fn is_overdue(&self, slot: u32, now: BootInstant) -> bool {
         let session = self.get(slot);
         let is_late = session.deadline.is_some_and(|deadline| deadline <= now);

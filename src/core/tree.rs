@@ -205,7 +205,7 @@ pub(super) struct Tree {
     hasher: FixedState,
     known: RefCell<KnownPaths>,
     buffer: RefCell<Vec<u8>>,
-    /// Meter of work, in a place where all code with access to the tree can use it.
+    /// In the tree, because almost all code of the core can access the tree.
     pub(super) work: Work,
 }
 

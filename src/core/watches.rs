@@ -49,7 +49,7 @@ impl WatchKey {
     }
 }
 
-/// Lets a session of another process refer to a watch on a predecessor by number.
+/// Lets a remote session refer to a watch on a predecessor by number.
 #[cfg(any(feature = "client", feature = "server"))]
 impl crate::model::watch::WatchNumber for WatchKey {
     fn watch_number(&self) -> i64 {
@@ -159,7 +159,7 @@ pub(super) enum Watched<'a> {
     Absent(&'a ZnodePath),
 }
 
-/// Kinds of watches that a session of another process identifies by path.
+/// Kinds of watches that a remote session identifies by path.
 #[cfg(any(test, feature = "server"))]
 const REMOTE_KINDS: [WatchKind; 4] = [
     WatchKind::Data,
@@ -197,8 +197,8 @@ fn bytes_of(path: &ZnodePath, is_local: bool) -> u32 {
 #[derive(Debug)]
 pub(super) struct Watches {
     slab: Slab<Watch>,
-    /// Watches of other processes' sessions. A session has at most one watch of each kind on a path, and at most one
-    /// for each of its waiting entries.
+    /// Watches of remote sessions. A session has at most one watch of each kind on a path, and at most one for each of
+    /// its waiting entries.
     index: Table<u32>,
     absent: Table<(ZnodePath, List)>,
     pub(super) bytes: usize,
@@ -237,8 +237,8 @@ impl Watches {
     ) -> WatchKey {
         let is_local = sessions.get(slot).is_local;
         let mut hash = 0;
-        // As in ZooKeeper, a session of another process has at most one watch of each kind on a path. In this process,
-        // each watcher has its own watch.
+        // As in ZooKeeper, a remote session has at most one watch of each kind on a path. In a local session, each
+        // watcher has its own watch.
         if !is_local {
             hash = match kind {
                 WatchKind::Turn(waiter) => waiter_hash(slot, waiter),
@@ -640,8 +640,8 @@ impl Watches {
                 let list = &mut tree.node_mut(what.node).watches;
                 list.unlink(&mut self.slab, |watch| &mut watch.at_spot, index);
                 if is_hidden {
-                    // Keep the watch without a znode, because its watcher in this process must still be notified of the
-                    // session's end.
+                    // Keep the watch without a znode, because its local watcher must still be notified of the session's
+                    // end.
                     self.slab[index as usize].spot = WatchLocation::Spent;
                 } else {
                     self.forget(sessions, index);

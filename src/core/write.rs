@@ -78,8 +78,7 @@ impl Core {
         self.check_txn(create_bytes(path_bytes, new.data.len(), &new.acl))
     }
 
-    /// Refuses numbers of more than ten digits to sessions of other processes, because other clients misread such
-    /// numbers.
+    /// Refuses numbers of more than ten digits to remote sessions, because other clients misread such numbers.
     #[inline]
     pub(super) fn check_number(&self, session: SessionRef, parent: u32, number: i64) -> Result<()> {
         if number <= LAST_OF_TEN_DIGITS || self.sessions.get(session.slot).is_local {

@@ -217,7 +217,7 @@ impl Faults {
         let session = inner.status().id();
         let (link, backend) = SessionLink::open(inner, self.0.clone(), number, sent);
         let mut links = self.0.links.lock();
-        // Remove sessions that no longer exist, so that the list does not grow forever.
+        // Remove sessions that no longer exist, so that the list stays short.
         links.retain(|(_, link)| link.strong_count() > 0);
         links.push((session, Arc::downgrade(&link)));
         backend

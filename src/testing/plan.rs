@@ -11,9 +11,9 @@ use crate::runtime::splitmix::{GOLDEN, Random};
 /// The kinds and probabilities of the faults that a [`Faults`](super::Faults) wrapper injects automatically, and the
 /// seed of their random generators.
 ///
-/// Each probability applies to every request separately. Each session draws its faults from its own random generator,
-/// whose seed combines the plan's seed with the number of earlier sessions. So a seed always causes the same faults in
-/// a session, no matter what other sessions do.
+/// Each probability applies to every request separately. Each session has its own random generator, whose seed combines
+/// the plan's seed with the number of earlier sessions. So a seed always causes the same faults in a session, no matter
+/// what other sessions do.
 ///
 /// # Panics
 /// The methods that take a probability panic if it is not between 0 and 1.

@@ -80,8 +80,7 @@ impl Pump {
             // Carry out commands first, because they apply to every later request.
             self.obey();
             self.pass_time();
-            // Collect events before delivering replies and sending requests, so that the events keep their order among
-            // the replies.
+            // Collect events before delivering replies and sending requests, to keep the order of events and replies.
             self.collect(context);
             let delivered = self.deliver();
             let forwarded = self.forward();
@@ -146,8 +145,7 @@ impl Pump {
 
     fn end(&mut self, state: SessionState) {
         self.over = true;
-        // Set the state before any request fails, because a task that reads the error must find the state that explains
-        // the error.
+        // Set the state first, because a task that reads the error must find the state that explains it.
         self.session.status.set_state(state);
         let error = self.session.lost();
         let (inner, waiting) = {

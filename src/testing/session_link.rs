@@ -45,7 +45,6 @@ pub(super) struct LinkState {
 pub(super) struct QueuedRequest {
     pub(super) request: Request,
     pub(super) answer: ReplySender,
-    /// True once the request's faults were drawn.
     pub(super) drawn: bool,
 }
 

@@ -139,8 +139,8 @@ fn enqueue(parent: &str, queue_data: Option<&str>) -> Request {
     })
 }
 
-/// Requests of a session of this process. The flags say whether the request needs room in a log of all transactions,
-/// and in a log that excludes the sessions of this process.
+/// Requests of a local session. The flags say whether the request needs room in a log of all transactions, and in a log
+/// that excludes local sessions.
 fn needs() -> Vec<(Request, bool, bool)> {
     let create = |mode| Request::Create(create("/new", mode));
     let multi = |ops: &[Op]| Request::Multi(ops.to_vec());

@@ -109,8 +109,7 @@ impl Pump {
     pub(super) fn disconnect(&mut self, length: Option<Duration>, last: Option<ReplySender>) {
         self.link = Connectivity::Down(length.map(|length| self.now().after(length)));
         self.fall_silent();
-        // Set the state before the requests fail, because a caller that sees the error must also see the broken
-        // connection.
+        // Set the state first, because a caller that sees the error must also see the broken connection.
         self.session.status.set_state(SessionState::Suspended);
         for answer in self.take_unanswered().into_iter().chain(last) {
             let _ = answer.send(Err(Error::ConnectionLoss));

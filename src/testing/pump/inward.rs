@@ -249,8 +249,7 @@ impl Pump {
             }
             Delivery::Reply { reply, answer, .. } => {
                 if reply.as_ref().is_err_and(Error::is_session_end) {
-                    // Set the state first, because a task that reads this error must find the state that explains the
-                    // error.
+                    // Set the state first, because a task that reads this error must find the state that explains it.
                     self.inner_end()
                         .inspect(|state| self.session.status.set_state(*state));
                 }

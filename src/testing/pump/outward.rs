@@ -63,8 +63,8 @@ impl Pump {
                 ..RequestFaults::default()
             };
         }
-        // Draw the faults only once per request, so that a request that waits for a reconnection does not cause a
-        // second outage.
+        // Draw the faults only once per request, so that a request that waits for a reconnection causes no second
+        // outage.
         if std::mem::replace(&mut waiting.drawn, true) {
             return RequestFaults::default();
         }
