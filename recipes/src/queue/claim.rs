@@ -178,7 +178,7 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// A reply with a wrong number of znodes is treated like a lost reply, because it does not show what was created.
+    /// Treats a reply with a wrong number of znodes like a lost reply, because it does not show what was created.
     #[inline]
     fn checked(&self, reply: R) -> Result<(R, R::Nodes), Error> {
         let expected = match &self.names {

@@ -11,8 +11,7 @@ use crate::error::{LockError, Result};
 use crate::names::{Kind, contender_number, has_unique_id};
 use crate::retry::retry;
 
-/// Number of requests that are sent before the first reply is awaited. This bounds the memory for queues with many
-/// children (invariant 10).
+/// Number of requests in flight at once. Bounds the memory for queues with many children (invariant 10).
 const ASKED_AT_ONCE: usize = 256;
 
 pub(crate) fn contenders<'a>(session: &Session, children: &'a [String]) -> Vec<(i64, &'a str)> {

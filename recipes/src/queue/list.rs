@@ -30,8 +30,8 @@ pub(super) struct ListedQueue {
 }
 
 impl ListedQueue {
-    /// Orders a list of all names, and watches the nearest entry that blocks `entry`. The list does not show who owns
-    /// `entry`, so `own` says whether the caller has seen that our session does.
+    /// Orders a list of all names, and watches the nearest entry that blocks `entry`. The list does not show whether
+    /// our session owns `entry`, so the caller passes what it knows as `own`.
     pub(super) async fn order(
         &mut self,
         queue: Queue<'_>,

@@ -16,10 +16,10 @@ use crate::names::Kind;
 use crate::reporter::label;
 use crate::select::{Either, select};
 
-/// Maximum delay of the warning. If the session timeout is shorter, we warn after the session timeout.
+/// Maximum delay of the warning. A shorter session timeout is used instead.
 const MAX_DELAY: Duration = Duration::from_secs(10);
 
-/// Maximum number of entries to read, because any number of readers can hold the lock.
+/// Limits the entries to read, because any number of readers can hold the lock.
 const MAX_HEAD: usize = 64;
 
 pub(super) async fn warn_if_slow<T>(
@@ -59,7 +59,7 @@ async fn warn_after(
 }
 
 /// Warns if our session holds the lock with the entry `by` or with an entry ahead of it. The caller may ignore an
-/// error, because the wait itself will see it too.
+/// error, because the wait itself will get it too.
 async fn warn_if_own(queue: Queue<'_>, by: &ZnodePath, data: &EntryData) -> Result<(), Error> {
     let Queue { session, path, .. } = queue;
     let (names, _) = session.get_queue(path, MAX_HEAD).await?;

@@ -47,7 +47,8 @@ pub(crate) trait Permits: Send + Sync {
     ) -> Pin<Box<dyn Future<Output = Result<Option<ZnodePath>>> + Send + 'a>>;
 }
 
-/// Polls `wait`. Logs one warning if the contender is granted the lock and is not polled for a second after a wake.
+/// Polls `wait`. Logs one warning if the contender is granted the lock but `wait` is not polled for a second after a
+/// wake.
 ///
 /// The first poll uses the caller's waker, so a free lock has no extra cost.
 pub(crate) fn attended<W, C>(wait: Pin<&mut W>, contender: C) -> Attended<'_, W, C>
@@ -122,7 +123,7 @@ struct State {
 struct Unpolled {
     ticks: u8,
     due: u8,
-    /// Registration for the next tick. `None` once the wait is overdue, until the wait is woken again.
+    /// Registration for the next tick. `None` while the wait is overdue, until it is woken again.
     next: Option<TickPlace>,
 }
 
@@ -164,7 +165,7 @@ impl Shared {
     }
 
     /// Warns if the contender has been granted the lock. If not, checks again later, because no watch wakes this check.
-    /// The caller may ignore an error, because the wait itself will see it too.
+    /// The caller may ignore an error, because the wait itself will get it too.
     async fn warn_if_granted(self: Arc<Self>) -> Result<()> {
         let Contender {
             session,
