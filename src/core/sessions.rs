@@ -54,8 +54,8 @@ pub(super) struct Session {
     pub(super) is_attached: bool,
     pub(super) connection: u32,
     pub(super) identities: Identities,
-    /// True for a session that must prove an identity and has not done so yet. No transaction opens or ends such a
-    /// session, no snapshot contains it, and no limit counts it.
+    /// True if the session must still prove an identity. No transaction opens or ends such a session, no snapshot
+    /// contains it, and no limit counts it.
     pub(super) is_unproven: bool,
     /// Number of the last event that was sent to the session. A remote session receives one event for all of its
     /// watches that a change affects.
