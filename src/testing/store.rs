@@ -227,7 +227,7 @@ struct Quiet {
 }
 
 /// Number of quiet turns after which we assume that nothing happens until the clock moves. One turn is not enough,
-/// because a task may wake another task without traffic, which the executor may poll last.
+/// because a task may wake another task without traffic, and the executor may poll that task last.
 const QUIET_TURNS: u32 = 32;
 
 impl Quiet {
