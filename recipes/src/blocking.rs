@@ -2,12 +2,12 @@
 //!
 //! Blocking and async callers can contend for the same path, also within one program. Each type has the same methods as
 //! its async counterpart, with the same fairness, tokens, options and errors. Only `protect` is missing, because a
-//! blocking call cannot be stopped. The closure that [`Election::run`] calls must check for a loss itself, for the same
-//! reason. No async runtime is needed.
+//! blocking call cannot be stopped. For the same reason, the closure passed to [`Election::run`] must itself check for
+//! a loss. No async runtime is needed.
 //!
 //! # In a program with a tokio runtime
 //!
-//! You can call these functions on any thread that is not driving async tasks: a `std` thread, or within
+//! You can call these functions on any thread that is not driving async tasks, such as a `std` thread, or inside
 //! [`spawn_blocking`](https://docs.rs/tokio/latest/tokio/task/fn.spawn_blocking.html) and
 //! [`block_in_place`](https://docs.rs/tokio/latest/tokio/task/fn.block_in_place.html).
 //!
@@ -85,7 +85,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     // A thread that drives tasks has a runtime handle, but not every thread with a handle drives tasks.
     if tokio::runtime::Handle::try_current().is_ok() {
         // `spawn_blocking` and `block_in_place` also have a runtime handle, and only tokio knows whether this thread
-        // drives tasks. If it does, tokio's `blocking_lock` panics. On this free mutex the call has no other effect.
+        // drives tasks. If it does, tokio's `blocking_lock` panics. Locking this free mutex has no other effect.
         let free = tokio::sync::Mutex::new(());
         drop(free.blocking_lock());
     }

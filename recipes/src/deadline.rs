@@ -36,7 +36,8 @@ impl CallDeadline {
         }
     }
 
-    /// Runs `work` until the deadline. A timeout error names `lock`, and counts the contenders ahead in `queue`.
+    /// Runs `work` until the deadline. A timeout error names `lock` and contains the number of contenders ahead in
+    /// `queue`.
     pub(crate) async fn run<T>(
         &self,
         lock: &ZnodePath,
@@ -60,8 +61,8 @@ impl CallDeadline {
                 true => self.one_attempt(&timeout.progress).await,
                 false => self.client.clock().sleep_by_ticks_until(timeout.end).await,
             }
-            // Set `is_over` before `work` is dropped, because the drop of `work` reads it to report a timeout and not a
-            // cancelled wait.
+            // Set `is_over` before dropping `work`, because the drop reads it to report a timeout and not a cancelled
+            // wait.
             timeout.progress.end();
         };
         // Boxed to keep the futures of waits without a deadline small.

@@ -161,7 +161,8 @@ impl Election {
 
     /// Leads if the election has no candidate now, otherwise returns `None`.
     ///
-    /// A failed try costs one read and no write. Its answer can be stale, see [`synced`](LockOptions::synced).
+    /// A failed try costs one read and no write. The result `None` can be outdated unless
+    /// [`synced`](LockOptions::synced) is set.
     ///
     /// Cancel safe, like [`campaign`](Self::campaign).
     ///

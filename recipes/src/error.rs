@@ -7,12 +7,12 @@ use lockkeeper_store::{Error, HumanDuration, ZnodePath};
 /// The result of an operation on a lock.
 pub type Result<T, E = LockError> = std::result::Result<T, E>;
 
-/// Error of a call on a lock. After an error the call holds no lock and is in no queue, unless its documentation says
-/// otherwise.
+/// Error of a call on a lock. After an error the call holds no lock and is in no queue, unless the call's documentation
+/// says otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// When the timeout passed, the lock was not granted or, for a try, the store had not answered.
+    /// The timeout passed before the lock was granted or, for a try, before the store answered.
     #[error(
         "{path} was not granted within {after}: {}",
         .ahead.map_or("the store did not answer".to_owned(), |ahead| format!("{ahead} ahead")),
@@ -53,7 +53,7 @@ pub enum LockError {
         /// The recipe to which this child belongs.
         kind: &'static str,
     },
-    /// Another client removed this contender's entry from the queue while it waited.
+    /// Another client removed this contender's entry from the queue during the wait.
     #[error("the entry {entry} was removed from the queue by another client")]
     EntryDeleted {
         /// Path of the entry.

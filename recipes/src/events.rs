@@ -34,7 +34,7 @@ pub enum LockEvent {
         fencing_token: FencingToken,
         /// Duration of the wait. Zero if the lock was free.
         waited: Duration,
-        /// Departure of the previous holder. If it died, its work may be half done.
+        /// How the previous holder left. If that holder died, its work may be half done.
         previous: PreviousHolder,
     },
     /// A reader became the writer.
@@ -84,7 +84,7 @@ pub enum PreviousHolder {
     /// The previous holder left without a release, because its session ended or another client removed it.
     Died,
     /// We do not know how the previous holder left. On ZooKeeper, the only holders that record their release are
-    /// exclusive holders of this library that had to wait. After all others the result is `Unknown`.
+    /// exclusive holders of this library that had to wait. After any other holder, the result is `Unknown`.
     Unknown,
 }
 

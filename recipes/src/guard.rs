@@ -107,8 +107,8 @@ impl Guard {
     /// method notices the removal depends on the store:
     ///
     /// - Embedded store, in a session without a timeout: immediately.
-    /// - Otherwise: when the event of the deletion arrives. The guard starts to watch its znode at the first call of
-    ///   this method, or about a third of the session timeout after the grant, whichever is earlier.
+    /// - Otherwise: when the deletion event arrives. The guard starts to watch its znode at the first call of this
+    ///   method, or about a third of the session timeout after the grant, whichever is earlier.
     ///
     /// While the client is disconnected, the result depends only on [`held_until`](Self::held_until).
     pub fn is_held(&self) -> bool {
@@ -249,8 +249,8 @@ impl Guard {
     /// session has ended, in the background if necessary.
     ///
     /// # Errors
-    /// [`LockError::Lost`] if the lock had been lost before. Another client may have held it while this guard's work
-    /// continued.
+    /// [`LockError::Lost`] if the lock was lost before the call. Another client may have held it while this guard's
+    /// work continued.
     pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
         self.release_owned()
     }
@@ -260,8 +260,7 @@ impl Guard {
         let reason = match &self.0.monitor {
             Some(monitor) => {
                 if reason != LostReason::Released {
-                    // Wake the monitor to report the loss. Otherwise the monitor would start to look for a removal only
-                    // much later.
+                    // Wake the monitor to report the loss now. Otherwise it would look for a removal only much later.
                     monitor.watch_removal();
                 }
                 *monitor.lost().get_or_init(|| reason)

@@ -6,8 +6,8 @@ use crate::observe::QueueEntry;
 use crate::queue::{count_holders, in_order};
 use crate::retry::retry;
 
-/// Returns the entries that hold the lock, judged by their names. This is the head of the queue or, if the head is a
-/// reader, all readers up to the first other entry. In a semaphore's queue `leases`, all entries are holders.
+/// Returns the entries that hold the lock, judged by their names: the head of the queue or, if the head is a reader,
+/// all readers ahead of the first entry that is not a reader. In a semaphore's queue `leases`, all entries are holders.
 ///
 /// `queue` must be in order, as returned by [`queue`](crate::queue()) and [`observe`](crate::observe()).
 ///
@@ -31,8 +31,8 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    /// Returns the holders. A persistent znode may have the name of a holder but is no contender. We skip such a znode
-    /// and check the entries behind it.
+    /// Returns the holders. A persistent znode can have a holder's name but is not a contender, so we skip it and check
+    /// the entries behind it.
     pub(crate) async fn into_holders(mut self, session: &Session) -> Result<Vec<ZnodePath>, Error> {
         loop {
             let count = count_holders(self.queue.iter().map(ZnodePath::name));

@@ -42,7 +42,7 @@ pub struct LockInfo {
 pub struct LockList {
     /// Locks with at least one contender, ordered by path.
     pub locks: Vec<LockInfo>,
-    /// Znodes that could not be read, with the errors. Locks at and below them are missing.
+    /// Znodes that could not be read, with the errors. The list contains no locks at or below them.
     pub unreadable: Vec<(ZnodePath, Error)>,
 }
 
@@ -50,8 +50,8 @@ pub struct LockList {
 /// recognize the names of their znodes.
 ///
 /// The call is designed for many locks: it batches its reads, and reads only the holders' data. The list is not an
-/// atomic snapshot. A lock that changes hands during the call may be missing, and each answer is as stale as the server
-/// that gave it.
+/// atomic snapshot. A lock that changes hands during the call may be missing, and the list can be as outdated as the
+/// server that answers.
 ///
 /// Cancel safe: it writes nothing.
 ///
@@ -183,7 +183,8 @@ pub struct LockQueuePart {
 /// Reads the first holders of a lock of any recipe, and the waiters at the given positions. Use it to show one page of
 /// a long queue.
 ///
-/// The answer is as stale as the server that gave it. Entries that leave during the call are missing. Cancel safe.
+/// The result can be as outdated as the server that answers. Entries that leave during the call are missing. Cancel
+/// safe.
 ///
 /// # Errors
 /// [`Error::InvalidPath`], and store errors.

@@ -107,7 +107,7 @@ pub trait LockGuard: sealed::Guards + fmt::Debug + Send + Sync + 'static {
     /// Releases all locks or permits, and waits until the store has confirmed that. See [`Guard::release`].
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) if any lock or permit had been lost before.
+    /// [`LockError::Lost`](crate::LockError::Lost) if any lock or permit was lost before the call.
     fn release(self) -> impl Future<Output = Result<()>> + Send + 'static;
 }
 

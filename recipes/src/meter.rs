@@ -159,7 +159,7 @@ mod counting {
 
     impl Drop for Measured {
         fn drop(&mut self) {
-            // A release that finds no znode reports no event. So we record the end of its hold here.
+            // A release that finds no znode reports no event, so record the end of the hold here.
             let histogram = self.is_hold.then_some(&METRICS.hold);
             self.end(histogram);
         }

@@ -22,8 +22,8 @@ use crate::queue_lock::QueueLock;
 /// same mutex.
 ///
 /// It is not reentrant: a second `lock` waits for the first guard, so a task that keeps its guard waits forever (see
-/// [`ReentrantMutex`](crate::ReentrantMutex)). If a wait lasts long while the same session holds the lock, we log a
-/// warning with the path and the labels of waiter and holder.
+/// [`ReentrantMutex`](crate::ReentrantMutex)). If a wait is long and the same session holds the lock, we log a warning
+/// with the path and the labels of waiter and holder.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -103,8 +103,8 @@ impl Mutex {
 
     /// Acquires the lock if it is free now. Returns `None` if it is held or waited for.
     ///
-    /// If the lock is held, the try costs one read and no write. The answer "held" can be stale, see
-    /// [`synced`](LockOptions::synced).
+    /// If the lock is held, the try costs one read and no write. The result `None` can be outdated unless
+    /// [`synced`](LockOptions::synced) is set.
     ///
     /// Cancel safe, like [`lock`](Self::lock).
     ///

@@ -44,7 +44,7 @@ where
     wait(crate::connect_with(target, options)).map(Client)
 }
 
-/// The client of a store, with a session. A clone is the same client.
+/// The client of a store, with a session that all clones share.
 #[derive(Clone, Debug)]
 pub struct Client(crate::Client);
 

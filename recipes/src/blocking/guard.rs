@@ -20,7 +20,7 @@ use crate::token::FencingToken;
 /// The guard of a blocking recipe. Dropping it releases the lock.
 ///
 /// It wraps an async guard and has the methods of [`LockGuard`] except `protect`, because a blocking call cannot be
-/// stopped. Check [`is_held`](Self::is_held) between the steps of the work instead.
+/// stopped. Check [`is_held`](Self::is_held) between the steps of your work instead.
 #[derive(Debug)]
 #[must_use = "dropping a guard releases the lock"]
 pub struct BlockingGuard<G: LockGuard>(pub(super) G);
@@ -91,7 +91,7 @@ impl<G: LockGuard> BlockingGuard<G> {
         }
     }
 
-    /// Blocks until a [`Revoker`](super::Revoker) requests the release. Skips requests that it has returned before.
+    /// Blocks until a [`Revoker`](super::Revoker) requests the release. Returns each request only once.
     ///
     /// # Errors
     /// [`LostReason`], if the lock is lost first.
@@ -101,7 +101,7 @@ impl<G: LockGuard> BlockingGuard<G> {
     }
 
     /// Blocks until a [`Revoker`](super::Revoker) requests the release, for at most `timeout`. Returns `None` if no
-    /// request has arrived by then.
+    /// request arrives in this time.
     ///
     /// # Errors
     /// [`LostReason`], if the lock is lost first.
@@ -144,10 +144,10 @@ impl<G: LockGuard> BlockingGuard<G> {
     /// Releases the lock, and blocks until the store has confirmed that.
     ///
     /// # Errors
-    /// [`LockError::Lost`] if the lock had been lost before, and store errors.
+    /// [`LockError::Lost`] if the lock was lost before the call, and store errors.
     ///
     /// # Panics
-    /// Inside an async task, after the release was sent. See the [module](crate::blocking).
+    /// Inside an async task, but only after sending the release. See the [module](crate::blocking).
     #[track_caller]
     pub fn release(self) -> Result<()> {
         wait(self.0.release())
@@ -195,8 +195,7 @@ impl ReadGuard {
 }
 
 impl WriteGuard {
-    /// Becomes a reader, at the same position in the queue. See
-    /// [`WriteGuard::downgrade`](crate::WriteGuard::downgrade).
+    /// Becomes a reader at the same position in the queue. See [`WriteGuard::downgrade`](crate::WriteGuard::downgrade).
     ///
     /// # Errors
     /// Same as [`WriteGuard::downgrade`](crate::WriteGuard::downgrade).
@@ -248,7 +247,7 @@ impl Leadership {
         self.0.data()
     }
 
-    /// Resigns, and blocks until the store has confirmed that. Same as [`release`](Self::release).
+    /// Resigns, and blocks until the store has confirmed the resignation. Same as [`release`](Self::release).
     ///
     /// # Errors
     /// Same as [`release`](Self::release).

@@ -56,7 +56,7 @@ pub fn queue(client: &Client, path: impl IntoLockPath) -> Result<Vec<QueueEntry>
     wait(crate::queue(client.as_async(), path))
 }
 
-/// Reads the queue of a lock again each time it changes. The iterator blocks until the next change.
+/// Reads the queue of a lock, and reads it again whenever it changes. The iterator blocks until the next change.
 ///
 /// # Errors
 /// [`Error::InvalidPath`] from the call, and store errors from the iterator.
@@ -125,7 +125,8 @@ pub fn lock_queue_part(
     block_on(part)
 }
 
-/// Reads the locks at and below a prefix again as they change. The iterator blocks until the next change.
+/// Reads the locks at and below a prefix, and reads them again as they change. The iterator blocks until the next
+/// change.
 ///
 /// # Errors
 /// [`Error::InvalidPath`] from the call, and store errors from the iterator.

@@ -11,7 +11,7 @@ use crate::path::IntoLockPath;
 
 /// A mutex that its owner may enter again while holding it. See [`ReentrantMutex`](crate::ReentrantMutex).
 ///
-/// The owner is not a thread. Clones of an [`Owner`] are the same owner, on any thread.
+/// An owner is not a thread. All clones of an [`Owner`] are the same owner, even on different threads.
 ///
 /// ```
 /// use lockkeeper::blocking::{self, ReentrantMutex};
@@ -46,7 +46,7 @@ impl ReentrantMutex {
     }
 }
 
-/// The identity that may enter a [`ReentrantMutex`] again. A clone is the same owner.
+/// The identity that may enter a [`ReentrantMutex`] again. All clones are the same owner.
 #[derive(Clone, Debug)]
 pub struct Owner(crate::Owner);
 

@@ -61,8 +61,8 @@ impl Leader {
 impl Election {
     /// Returns the leader, or `None` if there is no candidate.
     ///
-    /// The answer is as stale as the server that gave it. Use [`observe`](Self::observe) to follow the election, and
-    /// let resources check the [`epoch`](Leader::epoch). Cancel safe.
+    /// The result can be as outdated as the server that answers. Use [`observe`](Self::observe) to follow the election,
+    /// and let resources check the [`epoch`](Leader::epoch). Cancel safe.
     ///
     /// # Errors
     /// [`LockError::WrongKind`](crate::LockError::WrongKind) if another recipe uses the path, and store errors.
@@ -141,7 +141,7 @@ impl Candidates {
                 Err(error) => return Err(error.into()),
             }
         }
-        // Only a fresh list proves that there is no candidate, because new candidates are missing in an older list.
+        // Only a fresh list proves that there is no candidate, because an older list lacks later candidates.
         Ok(if is_fresh {
             Head::Vacant
         } else {

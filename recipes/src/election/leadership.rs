@@ -35,7 +35,7 @@ use crate::token::FencingToken;
 #[must_use = "dropping a leadership resigns"]
 pub struct Leadership {
     /// Declared before `guard`, so that it is dropped first. The guard's drop sends the delete, and the next candidate
-    /// may then lead, so this election's state must no longer report us as the leader.
+    /// may lead from then on. By then, this election's state must no longer report us as the leader.
     slot: LeaderSlot,
     guard: Guard,
 }
@@ -89,10 +89,10 @@ impl Leadership {
 
     /// Resigns, and waits until the store has confirmed the resignation. The next candidate then leads.
     ///
-    /// The call itself sends the resignation, so dropping the future does not stop it.
+    /// Dropping the future does not cancel the resignation, because the call itself sends it.
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) if the leadership had been lost before.
+    /// [`LockError::Lost`](crate::LockError::Lost) if the leadership was lost before the call.
     pub fn resign(self) -> impl Future<Output = Result<()>> + Send + 'static {
         self.release()
     }

@@ -56,13 +56,14 @@ impl LeaderChange {
 impl Election {
     /// Yields the current leader immediately, and then each change of the leader or its data.
     ///
-    /// Quick changes may be merged, so the stream may skip a short term, but never the latest change. It reads the
-    /// leader again after every reconnection, and in a new session after an expiry. It retries failed reads after
-    /// pauses that grow from 0.1 s to 30 s.
+    /// Quick changes may be merged. The stream may skip a short term, but never the latest change. It reads the leader
+    /// again after every reconnection, and in a new session after an expiry. It retries failed reads after pauses that
+    /// grow from 0.1 s to 30 s.
     ///
     /// # Errors
-    /// As the last item of the stream: [`SessionClosed`](Error::SessionClosed) if the client is closed,
-    /// [`LockError::WrongKind`](crate::LockError::WrongKind), and refusals by the store.
+    /// The stream ends with [`SessionClosed`](Error::SessionClosed) if the client is closed, with
+    /// [`LockError::WrongKind`](crate::LockError::WrongKind) if another recipe uses the path, or with the store's error
+    /// if it refuses a request.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

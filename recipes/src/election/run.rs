@@ -216,7 +216,8 @@ impl Backoff {
         if clock.now().since(self.began) > Self::MAX_PAUSE {
             self.failures = 0;
         }
-        // Retry without a pause if a session has ended, but pause if the next session ends too, to avoid a busy loop.
+        // Retry without a pause after a session has ended, but pause if the next session ends too, to avoid a busy
+        // loop.
         let at_once = self.failures == 0 && error.is_session_end();
         if !at_once {
             let pause = Self::pause(self.failures, clock.now());
@@ -239,8 +240,8 @@ impl Backoff {
     }
 
     /// Returns the pause before the next attempt. The pause doubles with each failure up to the maximum, and is then
-    /// shortened by up to a half. The current time and not a random number decides by how much, so that a simulated run
-    /// can be replayed.
+    /// shortened by up to a half. The amount depends on the current time and not on a random number, so that a
+    /// simulated run can be replayed.
     fn pause(failures: u32, now: BootInstant) -> Duration {
         let grown = Self::INITIAL_PAUSE.saturating_mul(2_u32.saturating_pow(failures));
         let full = grown.min(Self::MAX_PAUSE);

@@ -244,7 +244,7 @@ fn watch(watched: Arc<Watched>, subject: MonitoredGrant, start: Start, on_loss: 
             return;
         };
         // Check again whether the monitor has ended. After `select` polled the first future, a release may have ended
-        // the monitor and sent its delete. `loss` then mistook this delete for a removal by another client.
+        // the monitor and sent its delete. In this case `loss` mistook the delete for a removal by another client.
         if watched.is_ended.load(Ordering::Acquire) {
             return;
         }
@@ -319,8 +319,8 @@ pub(super) async fn loss(
         // A new connection may have a shorter session timeout, and so an earlier deadline.
         let ends = select(deadline, status.shortened());
         match select(select(removal.as_mut(), states.next()), ends).await {
-            // The end of the session deletes the znode too, and the event of this delete may arrive before we notice
-            // the end.
+            // The end of the session deletes the znode too, and we may receive the deletion event before we notice the
+            // end.
             Either::Left(Either::Left(())) => {
                 return reason_of(lease).unwrap_or(LostReason::Revoked);
             }
@@ -340,8 +340,8 @@ async fn asked_or_held_for_a_while(session: &Session, asked: &Notify) {
     select(asked.notified(), held).await;
 }
 
-/// Reports suspensions of the session as events of the guard. The stream of states may skip a suspension. We then do
-/// not report the resumption either.
+/// Reports suspensions of the session as events of the guard. If the stream of states skips a suspension, we do not
+/// report the resumption either.
 struct Suspension<'a> {
     reporter: Option<&'a Reporter>,
     status: &'a SessionStatus,

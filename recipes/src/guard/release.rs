@@ -21,8 +21,8 @@ impl Guard {
     pub(crate) fn release_in_place(
         &self,
     ) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
-        // Note the release before sending the delete, because another client may hold the lock as soon as the delete is
-        // sent.
+        // Record the release before sending the delete, because another client may hold the lock as soon as the delete
+        // is sent.
         let known = self.reason();
         self.note(LostReason::Released);
         let first = !self.0.released.swap(true, Ordering::AcqRel);
@@ -99,7 +99,7 @@ impl Guard {
         }
     }
 
-    /// Deletes the entry in an embedded store without a request. Returns false if that is not possible.
+    /// Deletes the entry directly in an embedded store, without a request. Returns false if that is not possible.
     #[inline]
     fn leaves_by_reference(&self) -> bool {
         let entry = self.0.held.node.key();
@@ -160,7 +160,7 @@ fn outcome(answer: Result<bool, Error>, known: Option<LostReason>) -> Result<()>
     }
 }
 
-/// A sent delete whose answer goes directly to the caller. A background task starts only if the caller drops this value
+/// A sent delete whose reply goes directly to the caller. A background task starts only if the caller drops this value
 /// or the delete must be retried.
 pub(super) struct SentDelete {
     session: Session,
@@ -228,8 +228,8 @@ fn report_released(reporter: &Reporter, answer: &Result<bool, Error>) {
     }
 }
 
-/// Waits for a delete that was sent together with a marker. If the store refused it or the reply was lost, sends plain
-/// deletes, because the marker is only an optimization.
+/// Waits for a delete that was sent together with a marker. If the store refused the request or its reply was lost,
+/// sends plain deletes, because the marker is only an optimization.
 async fn after_marked_delete(
     session: Session,
     path: ZnodePath,

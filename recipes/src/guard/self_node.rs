@@ -49,8 +49,7 @@ impl Guard {
         .await
     }
 
-    /// Changes the holder's metadata. A retry writes the metadata as it is then, so the later of two concurrent changes
-    /// wins.
+    /// Changes the holder's metadata. A retry writes the current metadata, so the later of two concurrent changes wins.
     pub(crate) async fn rewrite(&self, change: impl FnOnce(&mut LockMetadata)) -> Result<()> {
         let (before, after) = {
             let mut data = self.0.data.lock();

@@ -128,7 +128,7 @@ impl GuardSet {
         self.first().session()
     }
 
-    /// Releases all guards, even if some had been lost before. In that case the result is an error.
+    /// Releases all guards, even if some are already lost. In that case the result is an error.
     pub(crate) fn release(mut self) -> impl Future<Output = Result<()>> + Send + 'static {
         all_confirmed(send_all(self.guards.drain(..)))
     }

@@ -27,7 +27,7 @@ const POLL: Duration = Duration::from_secs(10);
 /// The pause between two reads of all locks is at least this many times the duration of a read.
 const POLL_FACTOR: u32 = 20;
 
-/// Maximum number of changed locks to remember. Beyond it, we read all locks.
+/// Maximum number of changed locks to remember. If more locks have changed, we read all locks.
 const MAX_CHANGED: usize = 65_536;
 
 pub(crate) struct Changes<'a> {

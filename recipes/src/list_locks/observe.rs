@@ -22,7 +22,7 @@ pub struct LockChange {
     pub unreadable: Vec<(ZnodePath, Error)>,
 }
 
-/// Reads the locks at and below a prefix again as they change.
+/// Reads the locks at and below a prefix, and reads them again as they change.
 ///
 /// The first item contains all locks. After that, one persistent recursive watch shows which locks have changed, and
 /// only these are read again, at most ten times a second. ZooKeeper before 3.6 has no such watches, so there all locks
@@ -30,8 +30,8 @@ pub struct LockChange {
 /// missed.
 ///
 /// # Errors
-/// [`Error::InvalidPath`] from the call. As the last item of the stream: [`Error::SessionClosed`] if the client is
-/// closed, and refusals by the store.
+/// The call fails with [`Error::InvalidPath`]. The stream ends with [`Error::SessionClosed`] if the client is closed,
+/// or with the store's error if it refuses a request.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -85,12 +85,12 @@ where
     Ok(LockChanges(changes))
 }
 
-/// The fields by which we notice that a lock has changed. The data is left out, because it can be large.
+/// The fields that we compare to notice a change of a lock. The data is not among them, because it can be large.
 #[derive(PartialEq)]
 struct Seen {
     kind: LockKind,
     waiters: usize,
-    /// For each holder, the token (which identifies the entry) and the version of its data.
+    /// The token (which identifies the entry) and the data version of each holder.
     holders: Box<[(FencingToken, i32)]>,
 }
 

@@ -6,7 +6,7 @@ use lockkeeper_store::{Error, ZnodePath};
 
 use crate::path::LockPath;
 
-/// A set of locks: all locks at and below a path, or all locks whose keys start with a text.
+/// A set of locks: all locks at and below a path, or all locks whose keys start with a given text.
 ///
 /// Convert a path with `try_into()` (`"/"` is the whole store), or use [`keys`](Self::keys):
 ///
@@ -28,8 +28,8 @@ pub struct LockPrefix {
 }
 
 impl LockPrefix {
-    /// Returns the set of all locks below `parent` whose [`key`](LockPath::key) starts with this text, with all locks
-    /// below them. The set does not include `parent`.
+    /// Returns the set of all locks below `parent` whose [`key`](LockPath::key) starts with `text`, and all locks below
+    /// those. The set does not include `parent`.
     pub fn keys(parent: LockPath, text: impl Into<String>) -> Self {
         Self {
             top: parent.as_znode().clone(),

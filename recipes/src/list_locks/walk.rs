@@ -14,7 +14,7 @@ use crate::names::{contender_number, has_unique_id, recipe_of};
 use crate::observe::QueueEntry;
 use crate::queue::{contenders, count_holders};
 
-/// Maximum number of reads per request. A server needs about a third of a millisecond for them.
+/// Maximum number of reads per request. A server needs about a third of a millisecond for this many reads.
 const MAX_READS: usize = 512;
 
 /// Number of reads in a request while we do not know the size of the answers.
@@ -419,7 +419,7 @@ impl<'a> Walk<'a> {
                 let entry = QueueEntry::read(path, data, &stat, granted_at_ms);
                 EntryState::Read(Box::new(entry))
             }
-            // A persistent znode is no contender, but may itself be a lock.
+            // A persistent znode is not a contender, but may itself be a lock.
             Some(ReadReply::Entry { stat, .. }) => {
                 if depth == Depth::Tree && stat.num_children > 0 && self.prefix.contains(&path) {
                     self.look(path, depth);

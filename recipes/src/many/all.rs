@@ -91,8 +91,9 @@ pub async fn lock_all_with(
 /// lock.
 ///
 /// One request reads all queues. If a lock is held or waited for, the call writes nothing. Otherwise one atomic step
-/// joins all queues. If another contender was faster at one of them, the call leaves all queues again, and in the
-/// meantime can make another caller's try fail. The answer "held" can be stale, see [`LockOptions::synced`].
+/// joins all queues. If another contender was faster at one of them, the call leaves all queues again. Until then,
+/// another caller's try may fail because of these entries. The result `None` can be outdated unless
+/// [`LockOptions::synced`] is set.
 ///
 /// You can call this while you hold other locks, because a call that never waits cannot deadlock.
 ///

@@ -26,14 +26,14 @@ type Granted = (LockPath, Guard);
 /// with each other. A caller that also waits for another lock, or already holds one, can still deadlock. See
 /// [`lock_all`](crate::lock_all()).
 ///
-/// Keep polling the stream or drop it. A lock that is granted while you do not poll blocks other contenders. Dropping
-/// the stream leaves the queues and releases the locks that it has not yielded. The yielded guards are independent and
+/// Keep polling the stream or drop it. A lock that is granted while you do not poll blocks other contenders. A dropped
+/// stream leaves the queues, and releases the locks that it has not yielded. The yielded guards are independent and
 /// share one token.
 ///
 /// # Errors
-/// From the call: [`LockError::EmptyKeys`], [`LockError::DuplicateKey`], [`LockError::BatchTooLarge`], or an invalid
-/// path. In the stream: the errors of [`Mutex::lock`](crate::Mutex::lock). The first error ends the stream and releases
-/// the locks that were not yielded.
+/// The call fails with [`LockError::EmptyKeys`], [`LockError::DuplicateKey`], [`LockError::BatchTooLarge`], or the
+/// error of an invalid path. The stream yields the errors of [`Mutex::lock`](crate::Mutex::lock). The first error ends
+/// the stream and releases the locks that were not yielded.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -54,7 +54,8 @@ pub fn lock_each(client: &Client, keys: impl IntoIterator<Item: IntoLockPath>) -
 /// Acquires several mutexes within `timeout` of this call, and yields each as it is granted.
 ///
 /// # Errors
-/// The errors of [`lock_each`], and in the stream also [`LockError::Timeout`] with the first lock that was not granted.
+/// The errors of [`lock_each`]. The stream can also yield [`LockError::Timeout`] with the first lock that was not
+/// granted.
 pub fn lock_each_timeout(
     client: &Client,
     keys: impl IntoIterator<Item: IntoLockPath>,

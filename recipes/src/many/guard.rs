@@ -50,7 +50,7 @@ impl MultiGuard {
     /// Dropping the future does not stop the releases.
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) if one of the locks had been lost before. The other locks are
+    /// [`LockError::Lost`](crate::LockError::Lost) if one of the locks was lost before the call. The other locks are
     /// released anyway.
     pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
         self.guards.release()

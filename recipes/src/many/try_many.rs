@@ -27,8 +27,8 @@ pub struct TryLockMany<G = Guard> {
 /// Acquires the mutexes that are free now, and returns the names of the others. Never waits for a lock.
 ///
 /// One request reads all queues, and a second request joins the queues that look empty. If another contender was faster
-/// at one of these queues, the call removes its own entry there. The answer "held" can be stale, see
-/// [`LockOptions::synced`].
+/// at one of these queues, the call removes its own entry there. The list of contended locks can be outdated unless
+/// [`LockOptions::synced`] is set.
 ///
 /// You can call this while you hold other locks, because it never waits. Cancel safe: a dropped call leaves nothing
 /// held or queued.
