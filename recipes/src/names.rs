@@ -252,7 +252,7 @@ pub(crate) fn is_writer(name: &str) -> bool {
 
 const PREFIX: &str = "_c_";
 
-/// A UUID in an entry's name, by which we find the znode after a lost reply.
+/// A UUID in an entry's name, used to find the znode after a lost reply.
 ///
 /// Each thread increments the last twelve digits of a random version 4 UUID, because a new UUID per lock would cost
 /// more than all other bookkeeping.

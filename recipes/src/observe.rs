@@ -29,11 +29,12 @@ pub struct QueueEntry {
     pub owner: SessionId,
     /// Version of the data. Revocation requests and `keep_alive` increment it.
     pub version: i32,
-    /// Time of joining the queue, in milliseconds since the Unix epoch, by the server's clock, or on etcd by the
-    /// contender's. For a semaphore's permit and for a converted reader or writer, the time of the grant.
+    /// Time of joining the queue, in milliseconds since the Unix epoch, by the server's clock (on etcd, by the
+    /// contender's clock). For a semaphore's permit and for a converted reader or writer, this is the time of the
+    /// grant.
     pub joined_at_ms: i64,
-    /// Time of the grant, in the unit and by the clock of `joined_at_ms`. `None` while the entry waits, or if the store
-    /// does not know the time. ZooKeeper only knows the time for permits. Other stores do not know it for grants before
+    /// Time of the grant, with the unit and clock of `joined_at_ms`. `None` while the entry waits, or if the store does
+    /// not know the time. ZooKeeper only knows the time for permits. Other stores do not know it for grants before
     /// their restart.
     pub granted_at_ms: Option<i64>,
     /// Time at which an observer first saw the entry as a holder, in milliseconds since the Unix epoch. The library
@@ -80,8 +81,8 @@ impl QueueEntry {
 
     /// Returns the time since the entry joined the queue. A holder has held for at most this long.
     ///
-    /// `now_ms` is your time, in milliseconds since the Unix epoch. The result is off by the difference between your
-    /// clock and the server's.
+    /// `now_ms` is your current time, in milliseconds since the Unix epoch. The result is off by the difference between
+    /// your clock and the server's clock.
     pub fn age(&self, now_ms: i64) -> Duration {
         elapsed(self.joined_at_ms, now_ms)
     }
@@ -91,9 +92,9 @@ impl QueueEntry {
         Some(elapsed(self.granted_at_ms?, now_ms))
     }
 
-    /// Returns by how much the hold exceeds its [expected duration](LockMetadata::expected_hold), if it does. The hold
-    /// is measured from the last `keep_alive` or, without one, from the grant.
-    /// [`seen_holding_at_ms`](Self::seen_holding_at_ms) replaces an unknown grant time.
+    /// Returns by how much the hold exceeds its [expected duration](LockMetadata::expected_hold), or `None` if it does
+    /// not exceed it. The time runs from the last `keep_alive` or, without one, from the grant. If the grant time is
+    /// unknown, [`seen_holding_at_ms`](Self::seen_holding_at_ms) is used instead.
     pub fn overdue_by(&self, now_ms: i64) -> Option<Duration> {
         let expected = self.metadata.as_ref()?.expected_hold()?;
         elapsed(self.counts_from_ms()?, now_ms).checked_sub(expected)
@@ -110,7 +111,7 @@ impl QueueEntry {
     fn counts_from_ms(&self) -> Option<i64> {
         let kept_alive = self.metadata.as_ref().and_then(|it| it.kept_alive);
         // Without a `keep_alive`, all writes are revocation requests by other clients, so the time of the last write is
-        // no sign of life.
+        // not a sign of life.
         let held_from = self.granted_at_ms.or(self.seen_holding_at_ms);
         match kept_alive.unwrap_or(0) {
             0 => held_from,
@@ -131,8 +132,8 @@ const READ_AT_ONCE: usize = 256;
 
 /// Reads the queue of a lock, the holder first, then the waiters in order of arrival. Empty if there is no contender.
 ///
-/// The answer is as stale as the server that gave it. A long queue takes several reads, so the result is not an atomic
-/// snapshot. For semaphores use [`lock_queue`](crate::lock_queue()). Cancel safe.
+/// The result can be as outdated as the server that answers. A long queue takes several reads, so the result is not an
+/// atomic snapshot. For semaphores use [`lock_queue`](crate::lock_queue()). Cancel safe.
 ///
 /// # Errors
 /// [`Error::InvalidPath`], and store errors.
@@ -196,13 +197,13 @@ pub(crate) async fn read_entries(
 
 /// Reads the queue of a lock again each time it changes.
 ///
-/// Quick changes may be merged, but the latest change is never missed, even after reconnections and expired sessions. A
-/// change of only an entry's data is not reported. Each change costs a read of the whole queue, so use this function in
-/// tools and tests.
+/// Quick changes may be merged, but the latest change is never missed, even after reconnections and expired sessions.
+/// Changes of an entry's data are not reported. Each change of the queue costs a read of the whole queue, so use this
+/// function in tools and tests.
 ///
 /// # Errors
-/// [`Error::InvalidPath`] from the call. As the last item of the stream: [`Error::SessionClosed`] if the client is
-/// closed, and refusals by the store.
+/// The call fails with [`Error::InvalidPath`]. The stream ends with [`Error::SessionClosed`] if the client is closed,
+/// or with the store's error if it refuses a request.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -239,7 +240,7 @@ pub fn observe(client: &Client, path: impl IntoLockPath) -> Result<Snapshots, Er
     Ok(Snapshots(snapshots))
 }
 
-/// Waits for a watch event, or for a new connection, on which the watch may be missing.
+/// A wait for a watch event or for a new connection, which may lack the watch.
 pub(crate) struct Change {
     session: Session,
     connection: u64,

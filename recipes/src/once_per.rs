@@ -180,7 +180,7 @@ impl OncePer {
         deadline.run(self.path(), self.path(), wait).await
     }
 
-    /// Decides by the record whether the job is due. The record must be read under the lock.
+    /// Decides from the record whether the job is due. The record must be read under the lock.
     async fn turn(&self, guard: Guard) -> Result<Attempt> {
         let reads = [guard.path(), &self.record].map(|path| ReadOp::GetData(path.clone()));
         let answers = retry(|| guard.session().multi_read(reads.clone())).await?;
@@ -232,7 +232,7 @@ impl Run {
     /// After a loss, the call records nothing, because another process may have run the job in the meantime.
     ///
     /// # Errors
-    /// [`LockError::Lost`], and store errors. The run is then possibly not recorded.
+    /// [`LockError::Lost`], and store errors. After an error, the run may or may not be recorded.
     pub async fn finish(self) -> Result<()> {
         // Write the record first, because the next holder must read it.
         self.write_record().await?;

@@ -13,7 +13,7 @@ use crate::metadata::{EntryData, LockMetadata};
 use crate::queue::WaitOptions;
 use crate::reporter::{is_always_reported, is_traced};
 
-/// Options of a call on a lock, and metadata of the contender.
+/// Options of a lock call, and metadata of the contender.
 ///
 /// | option | wait | try |
 /// |---|---|---|
@@ -106,15 +106,15 @@ impl LockOptions {
         self
     }
 
-    /// Sets the duration from the grant or the last [`keep_alive`](crate::Guard::keep_alive) until a
-    /// [`Warden`](crate::Warden) reports an alert.
+    /// Makes a [`Warden`](crate::Warden) report an alert when the lock has been held for `duration` since the grant or
+    /// the last [`keep_alive`](crate::Guard::keep_alive).
     pub fn alert_after(mut self, duration: Duration) -> Self {
         self.metadata().alert_at_ms = Some(millis(duration));
         self
     }
 
-    /// Sets the duration from the grant or the last [`keep_alive`](crate::Guard::keep_alive) until a
-    /// [`Warden`](crate::Warden) may remove the holder. Only safe if the resource checks tokens (see
+    /// Lets a [`Warden`](crate::Warden) remove the holder when the lock has been held for `duration` since the grant or
+    /// the last [`keep_alive`](crate::Guard::keep_alive). Only safe if the resource checks tokens (see
     /// [`FencingEnforced`](crate::FencingEnforced)).
     pub fn auto_unlock_after(mut self, duration: Duration) -> Self {
         self.metadata().auto_unlock_at_ms = Some(millis(duration));
@@ -127,8 +127,8 @@ impl LockOptions {
         self
     }
 
-    /// Adds a field to the metadata, for [`LockMetadata::other`]. If the field could not be read back, the lock call
-    /// fails with [`LockError::InvalidField`].
+    /// Adds a field to the metadata, for [`LockMetadata::other`]. If the name is one of Lockkeeper's own fields or the
+    /// value is nested too deeply, the lock call fails with [`LockError::InvalidField`].
     pub fn field(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.metadata().other.insert(name.into(), value.into());
         self

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use lockkeeper_store::{Error, SEMAPHORE_CHILDREN, ZnodeHandle, ZnodePath};
 
-/// The path of a lock, which is the parent znode of its queue. Locks nest, and a lock below another lock is independent
-/// of it.
+/// The path of a lock. The znode at this path contains the lock's queue. Locks nest, and a lock below another lock is
+/// independent of it.
 ///
 /// [`key`](Self::key) turns any text into a path. It percent-encodes the characters that a znode's name should not
 /// contain:
@@ -68,8 +68,8 @@ impl LockPath {
     }
 }
 
-/// Percent-encodes all characters except letters, digits, `-`, `_` and `.`. Also encodes a text of only dots (a
-/// relative path), and the last character of a name that looks like an entry or a part of a semaphore.
+/// Percent-encodes all characters except letters, digits, `-`, `_` and `.`. Also encodes a text that consists only of
+/// dots (a relative path), and the last character of a name that looks like an entry or a part of a semaphore.
 fn encode(text: &str) -> String {
     let dots = text.bytes().all(|byte| byte == b'.');
     let mut encoded = String::with_capacity(text.len() + 2);
@@ -83,7 +83,7 @@ fn encode(text: &str) -> String {
         }
     }
     if encoded.is_empty() {
-        // An empty text becomes a single percent sign, which is the encoding of no other text.
+        // Encode an empty text as a single percent sign, because no other text has this encoding.
         encoded.push('%');
     }
     if (ends_as_an_entry(&encoded) || SEMAPHORE_CHILDREN.contains(&encoded.as_str()))

@@ -71,20 +71,20 @@ impl ReentrantMutex {
     }
 }
 
-/// The identity that may enter a [`ReentrantMutex`] again. A clone is the same owner.
+/// The identity that may enter a [`ReentrantMutex`] again. All clones are the same owner.
 #[derive(Clone)]
 pub struct Owner(Arc<Shared>);
 
 struct Shared {
     mutex: Mutex,
-    /// The owner's guard, which lives until the owner's last entry is left. The task that waits for the first entry
-    /// locks this mutex, so that the owner's other tasks do not join the queue.
+    /// The owner's guard, which lives until the last [`ReentrantGuard`] of the owner is dropped. The task that waits
+    /// for the first entry locks this mutex, so that the owner's other tasks do not join the queue.
     hold: AsyncMutex<Weak<Guard>>,
 }
 
 impl Owner {
     /// Enters immediately and without a request if this owner holds the lock, otherwise waits in the order of arrival.
-    /// Concurrent waits of one owner share one entry in the queue, and all enter when it is granted.
+    /// Concurrent waits of one owner share one entry in the queue. When this entry is granted, all of them enter.
     ///
     /// Cancel safe: a dropped wait leaves the queue. If other tasks of the owner are waiting too, one of them then
     /// joins the queue at the end.
@@ -104,7 +104,8 @@ impl Owner {
         self.lock_with(LockOptions::new().timeout(timeout)).await
     }
 
-    /// Enters with the given options. Metadata, events and the queue limit only affect the owner's first entry.
+    /// Enters with the given options. Metadata, events and the queue limit only matter if the owner does not hold the
+    /// lock yet.
     ///
     /// # Errors
     /// [`LockError::Timeout`](crate::LockError::Timeout), [`LockError::QueueFull`](crate::LockError::QueueFull),
@@ -120,7 +121,7 @@ impl Owner {
     }
 
     /// Enters again if this owner holds the lock, or acquires the lock if it is free. Returns `None` if another owner
-    /// holds the lock or waits for a free one, or if another task of this owner is acquiring it.
+    /// holds the lock or waits for it, or if another task of this owner is acquiring it.
     ///
     /// # Errors
     /// Same as [`lock`](Self::lock).
@@ -220,7 +221,7 @@ impl ReentrantGuard {
     /// Dropping the future does not stop the release.
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) if the lock had been lost before.
+    /// [`LockError::Lost`](crate::LockError::Lost) if the lock was lost before the call.
     pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
         // If several entries leave concurrently, `into_inner` returns the guard to exactly one of them.
         let known = self.guard.reason();

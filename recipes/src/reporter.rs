@@ -12,7 +12,7 @@ use crate::queue::{Grant, Queue};
 
 const TARGET: &str = "lockkeeper::lock";
 
-/// The reporter of one contender. `None` if nothing subscribes to its events, to keep most contenders small.
+/// The reporter of one contender. `None` if nothing subscribes to its events, so that most contenders stay small.
 #[derive(Clone)]
 pub(crate) struct Reporter(Option<Box<EventSinks>>);
 

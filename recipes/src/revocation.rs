@@ -155,9 +155,9 @@ impl Revoker {
 
     /// Requests the release of a lock. Returns the znodes of the entries that received the request.
     ///
-    /// A waiter receives the request when it becomes the holder. If several requests arrive in quick succession, the
-    /// holder receives only the last one. If the store's reply is lost while another revoker writes, the holder may
-    /// receive a request twice.
+    /// A targeted waiter receives the request when it becomes the holder. If several requests arrive in quick
+    /// succession, the holder receives only the last one. If the store's reply is lost while another revoker writes,
+    /// the holder may receive a request twice.
     ///
     /// Not cancel safe: a dropped call may leave the request in only some entries. You can repeat the call.
     ///
@@ -254,7 +254,7 @@ async fn request_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> R
             return Ok(true);
         }
         let request = request::with_request(&data, by, at_ms);
-        // Write at the version that was read, to keep a concurrent `keep_alive` or request.
+        // Write at the version that was read, so that a concurrent `keep_alive` or request is not overwritten.
         let sent = session.set_data(path, request.clone(), Some(stat.version));
         unanswered = match sent.await {
             Ok(_) => return Ok(true),

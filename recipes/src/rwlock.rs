@@ -26,8 +26,8 @@ pub use guards::{ReadGuard, Upgrade, WriteGuard};
 /// writer leaves, the readers up to the next writer hold the lock together. Each contender watches only the nearest
 /// znode that blocks it.
 ///
-/// Clones are the same lock. The lock is not reentrant: if a task holds a read guard and calls `write`, it waits for
-/// its own guard ([`try_upgrade`](ReadGuard::try_upgrade) does not wait).
+/// All clones are the same lock. The lock is not reentrant: if a task holds a read guard and calls `write`, it waits
+/// for its own guard ([`try_upgrade`](ReadGuard::try_upgrade) does not wait).
 ///
 /// Curator's `InterProcessReadWriteLock` can use the same path.
 ///
@@ -79,8 +79,8 @@ impl RwLock {
     /// Acquires the lock as a reader. Waits until all earlier writers have left.
     ///
     /// Fair: no later writer holds the lock before this reader. A task that already reads must not call `read` again,
-    /// because a writer may have queued in between. This writer waits for the first read, and the second read waits for
-    /// this writer. We log such a wait as a warning.
+    /// because a writer may have queued in between. That writer waits for the first read, and the second read waits for
+    /// the writer. We log such a wait as a warning.
     ///
     /// Cancel safe: a dropped wait leaves the queue and loses its place.
     ///
@@ -190,8 +190,8 @@ impl RwLock {
 
     /// Acquires the lock as a reader if no writer holds it or waits for it now, otherwise returns `None`.
     ///
-    /// A failed try costs one read and no write. Its answer can be stale, see [`synced`](LockOptions::synced). A try
-    /// never overtakes a waiting writer.
+    /// A failed try costs one read and no write. The result `None` can be outdated unless
+    /// [`synced`](LockOptions::synced) is set. A try never overtakes a waiting writer.
     ///
     /// Cancel safe, like [`read`](Self::read).
     ///

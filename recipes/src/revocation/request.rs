@@ -14,8 +14,8 @@ pub struct RevocationRequest {
     /// Name of the revoker, if it has one. Curator's `Revoker` has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Time of the request, in milliseconds since the Unix epoch, by the revoker's clock. For a request by Curator, the
-    /// time is by the server's clock.
+    /// Time of the request, in milliseconds since the Unix epoch, by the revoker's clock. For Curator's request, this
+    /// is the server's time.
     #[serde(default)]
     pub at_ms: i64,
     /// Number of requests to this entry so far, which makes equal requests distinguishable. The number wraps around.
@@ -45,8 +45,8 @@ pub(crate) fn with_request(data: &[u8], by: Option<&str>, at_ms: i64) -> Bytes {
     metadata.to_bytes()
 }
 
-/// Returns the request in an entry's data. Curator's request has no number, so each write of it counts as a new request
-/// after `last`.
+/// Returns the request in an entry's data. Curator's request has no number, so it gets the number that follows `last`,
+/// and each write of it counts as a new request.
 pub(crate) fn request_in(
     data: &[u8],
     stat: &Stat,

@@ -149,8 +149,8 @@ impl Conversion {
 impl Drop for Conversion {
     fn drop(&mut self) {
         if let Some(GuardParts { session, held, .. }) = &self.parts {
-            // Remove the znode that the last successful step has left us. The claim of a failed step removes that
-            // step's own znode.
+            // Remove the znode left by the last successful step. If a step failed, its claim removes the znode of that
+            // step.
             remove_all(session, [held.node.path()]);
         }
     }
@@ -165,8 +165,8 @@ fn other_side(node: &ZnodePath) -> Result<ZnodePath> {
     Ok(parent_of(node).join(&name)?)
 }
 
-/// Replaces the znode `from` with `to` in one multi. Copies the data, which may contain a request by another client.
-/// After an error the claim removes `to`.
+/// Replaces the znode `from` with `to` in one multi. Copies the data, which may contain a request by another client. If
+/// the replacement fails, the claim on `to` removes `to`.
 async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<Option<Bytes>> {
     let mut claim = Claim::<Vec<OpReply>>::new(session, Names::Exact(vec![to.clone()]));
     let mut written = None;
@@ -174,8 +174,8 @@ async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<
     loop {
         let version = match retry(|| session.get_data(from)).await {
             Ok((data, stat)) => {
-                // `from` exists, so the previous multi was not executed. We could not decode its reply, and would not
-                // decode the reply to a second one either, so return the error.
+                // `from` exists, so the previous multi was not executed. We could not decode its reply, and a second
+                // reply would not decode either, so return the error.
                 if let Some(error) = unanswered {
                     return Err(ended(error));
                 }
