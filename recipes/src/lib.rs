@@ -68,13 +68,12 @@
 //! | several mutexes, all or none | [`lock_all()`] | [`lock_all_timeout()`] | [`lock_all_with()`] | [`try_lock_all()`] | [`try_lock_all_with()`] |
 //! | several mutexes, one by one | [`lock_each()`] | [`lock_each_timeout()`] | [`lock_each_with()`] | [`try_lock_many()`] | [`try_lock_many_with()`] |
 //!
-//! - A **wait** ends with the grant. You can drop the future at any time. It then leaves no znode behind.
+//! - A **wait** ends with the grant. You can drop the future at any time, and it leaves no znode behind.
 //! - A **timeout** covers the whole call: opening a session, joining the queue, and waiting. A wait fails with
-//!   [`LockError::Timeout`] if the lock was not granted by then. A try fails with it if the store has not answered by
-//!   then.
-//! - A **try** returns `None` (or names the contended locks) if the lock is held or waited for. It then costs one read
-//!   and no write. The answer "held" can be as stale as the server, unless you set the option
-//!   [`synced`](LockOptions::synced). The answer "free" is always confirmed by joining the queue.
+//!   [`LockError::Timeout`] if the lock was not granted by then, and a try if the store has not answered by then.
+//! - A **try** returns `None` (or names the contended locks) if the lock is held or waited for. A failed try costs one
+//!   read and no write. The result "held" can be as outdated as the server that answers, unless you set the option
+//!   [`synced`](LockOptions::synced). The result "free" is always confirmed by joining the queue.
 //! - **Options** mean the same in all recipes.
 //!
 //! Each grant is a guard with the interface of [`LockGuard`]. A [`Guard`] has one znode, and a [`GuardSet`] has

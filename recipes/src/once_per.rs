@@ -51,9 +51,9 @@ const RECORD: &str = ":last-run";
 /// - **Only the server's clock counts.** If this clock jumps forward, a run may start too early by the length of the
 ///   jump. If it jumps back, the next process that asks notices this, and the period starts again. Runs never overlap,
 ///   whatever the clocks do.
-/// - **On etcd, which has no clock, the period is a lease** of whole seconds, which the run that finished has chosen. If
-///   the cluster elects a leader, the period starts again. [`Attempt::NotDue`] contains estimates by the clients'
-///   clocks.
+/// - **On etcd, which has no clock, the period is a lease** of whole seconds, with the length that the finished run
+///   chose. If the cluster elects a leader, the period starts again. [`Attempt::NotDue`] contains estimates by the
+///   clients' clocks.
 #[derive(Clone, Debug)]
 pub struct OncePer {
     mutex: Mutex,

@@ -158,7 +158,7 @@ impl Semaphore {
         self.znodes.read(&session).await
     }
 
-    /// Changes the number of permits for all clients, or stores it if there is none.
+    /// Changes the number of permits for all clients, or stores it if none is stored.
     ///
     /// If the number falls, nothing is revoked, so more permits than the new number may be held for a while. A waiting
     /// request for more than the new number fails with [`LockError::TooManyPermits`] when it reaches the head of the
@@ -274,9 +274,9 @@ impl Semaphore {
     /// Acquires a permit if one is free now and the queue is empty, otherwise returns `None`.
     ///
     /// A failed try costs one read and no write. The first use of a handle also reads or stores the number of permits.
-    /// The answer can be stale, see [`synced`](LockOptions::synced). On ZooKeeper even a request that does not wait is
-    /// briefly in the queue, so a concurrent try may return `None` although permits are free. A try never overtakes a
-    /// waiter.
+    /// The result `None` can be outdated unless [`synced`](LockOptions::synced) is set. On ZooKeeper every request
+    /// joins the queue, if only briefly, so a concurrent try may return `None` although permits are free. A try never
+    /// overtakes a waiter.
     ///
     /// Cancel safe, like [`acquire`](Self::acquire).
     ///
@@ -350,8 +350,8 @@ impl Semaphore {
         }
         let session = self.client.session().await?;
         self.znodes.check_stated(&session).await?;
-        // A request for too many permits would block the queue until it reaches the head, so refuse it here if
-        // possible. The last seen number may be old, so read the stored number before a refusal.
+        // Refuse a request for too many permits here if possible. In the queue it would hold up later requests until it
+        // reaches the head. The last seen number may be old, so read the stored number before a refusal.
         if count > self.znodes.last_seen().number {
             let supply = self.znodes.read(&session).await?;
             self.znodes.check_total(count, supply.total)?;
@@ -403,8 +403,8 @@ impl Semaphore {
     pub async fn holders(&self) -> Result<Vec<QueueEntry>, Error> {
         let leases = LockPath::try_from(self.znodes.leases.path().clone())?;
         let mut held = queue(&self.client, leases).await?;
-        // A lease's name ends with the permit's index in its grant or an arbitrary number, so the names are not in the
-        // order of the grants.
+        // Sort, because the names are not in the order of the grants. A lease's name ends with the permit's index in
+        // its grant, or with an arbitrary number.
         held.sort_by_key(|lease| (lease.fencing_token, lease.sequence));
         Ok(held)
     }

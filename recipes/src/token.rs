@@ -118,8 +118,8 @@ impl Visitor<'_> for TokenVisitor {
     }
 
     fn visit_u64<E: de::Error>(self, number: u64) -> Result<FencingToken, E> {
-        // Refuse a number that may have been rounded. Rounded up, it could lock out all later holders. Rounded down, it
-        // would admit a stale holder.
+        // Refuse a number that may have been rounded. If rounded up, it could lock out all later holders. If rounded
+        // down, it would admit a stale holder.
         match i64::try_from(number) {
             Ok(exact) if number <= MAX_EXACT => FencingToken::from_i64(exact).map_err(E::custom),
             _ => Err(E::custom(format_args!(
@@ -154,7 +154,7 @@ impl Visitor<'_> for TokenVisitor {
 /// # Ok::<(), lockkeeper::InvalidToken>(())
 /// ```
 ///
-/// Readers of an [`RwLock`](crate::RwLock) use [`admit_shared`](Self::admit_shared), and do not lock each other out.
+/// Readers of an [`RwLock`](crate::RwLock) use [`admit_shared`](Self::admit_shared) and do not lock each other out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FencingGate {
     newest: Option<FencingToken>,

@@ -29,9 +29,9 @@ use prefix_watcher::{PrefixTimes, PrefixWatcher};
 use removal::Removal;
 pub use report::{Overdue, OverdueLevel, WardenReport, WardenReports, WardenStats};
 
-/// Watches locks for holders that hold longer than they declared with
-/// [`expected_hold`](crate::LockOptions::expected_hold), [`alert_after`](crate::LockOptions::alert_after) and
-/// [`auto_unlock_after`](crate::LockOptions::auto_unlock_after). Removes overdue holders if configured to.
+/// Watches locks for overdue holders, and removes them if configured to. A holder is overdue when it has held longer
+/// than it declared with [`expected_hold`](crate::LockOptions::expected_hold),
+/// [`alert_after`](crate::LockOptions::alert_after) or [`auto_unlock_after`](crate::LockOptions::auto_unlock_after).
 ///
 /// The warden times each holder with the warden's own clock. The time starts when the warden first sees the entry as a
 /// holder, and restarts when the warden sees a [`keep_alive`](crate::Guard::keep_alive). So a report can be late, but

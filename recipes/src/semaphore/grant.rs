@@ -34,7 +34,7 @@ use crate::queue::{
 use crate::retry::retry;
 use crate::token::FencingToken;
 
-/// A request for permits. Its drop leaves neither entry nor leases behind.
+/// A request for permits. When dropped, it leaves neither an entry nor leases behind.
 pub(super) struct PermitWaiter<'a> {
     znodes: &'a Znodes,
     terms: &'a WaitOptions,
@@ -179,7 +179,7 @@ impl<'a> PermitWaiter<'a> {
     }
 
     /// Makes the store also wait for the permits, if it supports that. Does nothing if a caller wants a report of each
-    /// entry that leaves, because the store would then not report all of them.
+    /// entry that leaves, because the store would then skip some of them.
     fn wait_for_permits_too(&mut self) {
         let total = self.znodes.last_seen();
         if self.znodes.may_have_conditions()
@@ -239,8 +239,8 @@ impl<'a> PermitWaiter<'a> {
         self.try_take(Basis::Read { version }).await
     }
 
-    /// Takes the permits if the store itself can count the leases. Returns `None` if it cannot, or if too few permits
-    /// are free.
+    /// Takes the permits if the store itself can count the leases. Returns `None` if the store cannot, or if too few
+    /// permits are free.
     async fn try_number(&mut self) -> Result<Option<Zxid>> {
         let total = self.znodes.last_seen();
         if self.wanted > total.number || !self.znodes.may_have_conditions() {
@@ -255,8 +255,8 @@ impl<'a> PermitWaiter<'a> {
         }
     }
 
-    /// Takes the permits in one transaction, which fails unless `basis` holds and our entry is in the queue. If we have
-    /// no entry, the queue must be empty. Returns `None` if a retry may succeed.
+    /// Takes the permits in one transaction, which fails unless `basis` holds and our entry is in the queue (or, if we
+    /// have no entry, the queue is empty). Returns `None` if a retry may succeed.
     async fn try_take(&mut self, basis: Basis) -> Result<Option<Zxid>> {
         // Renew the session's lease before the grant is sent. If the lease is too old when the reply arrives, `prove`
         // renews the lease again and confirms the permits.
@@ -267,7 +267,7 @@ impl<'a> PermitWaiter<'a> {
             // The reply is lost. Do not repeat the grant yet. If it was executed, our entry has left, and a second
             // grant would fail as if the entry had been removed.
             Err(error) if error.is_ambiguous() => match Box::pin(self.resolve_lost()).await? {
-                // The reply could not be decoded, and neither could a repeated reply.
+                // The reply could not be decoded, and a repeated reply would not decode either.
                 None if error != Error::ConnectionLoss => Err(error.into()),
                 made => Ok(made),
             },
@@ -323,8 +323,8 @@ impl<'a> PermitWaiter<'a> {
             }));
         }
         if !has_marker {
-            // The token is the grant's zxid. In a multi, ZooKeeper before 3.9 returns the zxid only for a setData.
-            // Without a release marker there is none, so write the first lease's data with a setData.
+            // The token is the grant's zxid. In a multi, ZooKeeper before 3.9 returns the zxid only for a setData. A
+            // grant without a release marker has no setData yet, so write the first lease's data with one.
             ops.push(Op::SetData {
                 path: first.clone(),
                 data,
@@ -339,7 +339,7 @@ impl<'a> PermitWaiter<'a> {
         use Error::{BadVersion, NoAuth, NoNode, NotEmpty};
         if !self.waiter.has_entered() {
             return match why {
-                // Join the queue instead. If a permission is missing there too, joining reports it.
+                // Join the queue instead. If we lack a permission there too, joining reports it.
                 BadVersion { .. } | NoNode { .. } | NotEmpty { .. } | NoAuth { .. } => Ok(None),
                 why => Err(why.into()),
             };

@@ -13,7 +13,7 @@ use crate::guard::GuardSet;
 /// count as lost.
 ///
 /// If the semaphore has a single permit, a resource can use the [`fencing_token`](GuardSet::fencing_token) to refuse
-/// writes. With more permits, it would refuse current holders, because their tokens differ.
+/// writes. With more permits, the resource would refuse current holders, because their tokens differ.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -66,7 +66,7 @@ impl Permit {
     /// Dropping the future does not stop the releases.
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) if a permit had been lost before, and store errors. The other
+    /// [`LockError::Lost`](crate::LockError::Lost) if a permit was lost before the call, and store errors. The other
     /// permits are returned anyway.
     pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
         self.leases.release()

@@ -101,8 +101,8 @@ impl Znodes {
 
     fn note_total(&self, number: u32, data: &[u8]) {
         // Copy the data, because the slice may keep a whole receive buffer alive. If the data is too long, build short
-        // data from the number. A condition on the short data fails if the stored data is different, and we then read
-        // the number.
+        // data from the number instead. A condition on it then fails if the stored data is different, and we read the
+        // number.
         let data = match data.len() <= MAX_NUMBER_BYTES {
             true => Bytes::copy_from_slice(data),
             false => PermitsData::to_bytes(number),
@@ -130,8 +130,8 @@ impl Znodes {
         self.is_contended.store(is_contended, Ordering::Relaxed);
     }
 
-    /// Returns the conditions for taking `wanted` of `total` permits without a read. They compare the data, because a
-    /// recreated znode may have the same version.
+    /// Returns the conditions for taking `wanted` of `total` permits without a read. The conditions compare the data,
+    /// because a recreated znode may have the same version.
     pub(super) fn conditions(&self, wanted: u32, total: Total) -> [Condition; 2] {
         [
             Condition::Data {
@@ -234,8 +234,8 @@ impl Znodes {
         Ok(self.read_with(session, None).await?.0)
     }
 
-    /// Reads the supply and the Stat of another znode, if it exists, in one request. Stores the stated number if none
-    /// is stored.
+    /// Reads the supply, and the Stat of another znode if given, in one request. Stores the stated number of permits if
+    /// none is stored.
     pub(super) async fn read_with(
         &self,
         session: &Session,
@@ -300,7 +300,7 @@ impl Znodes {
     }
 
     /// Returns true if one read shows enough free permits and an empty queue. Children that are not contenders count
-    /// too, so the result can be false although nobody waits.
+    /// too, so the result can be false although no request waits.
     pub(super) async fn looks_free(&self, session: &Session, count: u32) -> Result<bool> {
         let (supply, queue) = self.read_with(session, Some(self.locks.path())).await?;
         self.check_total(count, supply.total)?;

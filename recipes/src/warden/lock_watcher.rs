@@ -1,8 +1,8 @@
 //! [`LockWatcher`]: a warden's loop over one lock.
 //!
-//! When the time of a holder has passed, we read the holder again, report it, and only then remove it, at the version
-//! that was read. So a holder that gives a sign of life before the delete is never removed, whichever reply is lost
-//! (test `no_seed_removes_a_holder_too_early_or_never`).
+//! When a holder becomes overdue, we read it again, report it, and only then remove it, at the version that was read.
+//! So a holder that gives a sign of life before the delete is never removed, whichever reply is lost (test
+//! `no_seed_removes_a_holder_too_early_or_never`).
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -28,7 +28,7 @@ pub(super) struct LockWatcher {
     pub(super) hold_times: Arc<Mutex<HoldTimes>>,
     pub(super) reporter: LossySender<WardenReport>,
     pub(super) removal: Option<Removal>,
-    /// Holders whose delete was not answered. The next read shows whether they are gone.
+    /// Holders whose delete got no reply. The next read shows whether they are gone.
     pub(super) unanswered: Vec<QueueEntry>,
 }
 
@@ -137,7 +137,7 @@ impl LockWatcher {
         let path = &self.path;
         let mut removed = std::mem::take(&mut self.unanswered);
         removed.retain(|entry| !holders.iter().any(|holder| is_same(holder, entry)));
-        // Read the clock after the reply, so that no hold is measured from too early a moment.
+        // Read the clock after the reply. An earlier time could make a hold seem longer than it is.
         let now = self.client.clock().now();
         let mut hold_times = self.hold_times.lock();
         hold_times.update(holders, now);
@@ -148,8 +148,8 @@ impl LockWatcher {
         now
     }
 
-    /// Deletes the holders that were overdue at `now`, the time of the last report. A later time could include a holder
-    /// that was not reported.
+    /// Deletes the holders that were overdue at `now`, the time of the last report. A later time could include an
+    /// unreported holder.
     async fn remove_overdue_holders(
         &mut self,
         session: &Session,
@@ -194,7 +194,7 @@ async fn look(session: &Session, path: &ZnodePath) -> Result<Option<Look>, Error
 
 enum Seen {
     Holders(Look),
-    /// A persistent znode with a contender's name, which never holds the lock or leaves.
+    /// A persistent znode with a contender's name. It never holds the lock, and does not leave.
     NotEphemeral(ZnodePath),
     Left,
 }
@@ -224,7 +224,7 @@ async fn look_past(
     let found = if is_alone {
         found
     } else {
-        // Use the list that was read with the watch, because a change before that list does not fire the watch.
+        // List again with a watch, because the watch does not report a change between the first list and its arming.
         let (names, watcher) = watch_names(session, &queue).await?;
         look.watchers.push(watcher);
         holders(&names)?

@@ -223,7 +223,7 @@ impl PrefixWatcher {
     ) -> Result<(), Error> {
         let mut removed = self.unanswered.remove(lock).unwrap_or_default();
         removed.retain(|entry| !holders.iter().any(|holder| is_same(holder, entry)));
-        // Read the clock after the reply, so that no hold is measured from too early a moment.
+        // Read the clock after the reply. An earlier time could make a hold seem longer than it is.
         let now = self.client.clock().now();
         let (newly_overdue, removable) = {
             let mut times = self.times.lock();

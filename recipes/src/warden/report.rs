@@ -112,7 +112,7 @@ impl fmt::Display for Overdue {
 pub enum WardenReport {
     /// A holder is overdue. Reported once per level, and again after a sign of life.
     Overdue(Overdue),
-    /// The warden has removed the holder. If the reply to the delete was lost, the holder may have left on its own.
+    /// The warden has removed the holder. If the reply to the delete was lost, the holder may have left by itself.
     Removed {
         /// Path of the lock.
         path: ZnodePath,
