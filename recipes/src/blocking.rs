@@ -82,10 +82,10 @@ fn wait<T, E: Into<LockError>>(future: impl Future<Output = Result<T, E>>) -> Re
 /// On a thread that drives async tasks of a tokio runtime.
 #[track_caller]
 fn block_on<F: Future>(future: F) -> F::Output {
-    // A thread that drives tasks has a runtime handle, but not every thread with a handle drives tasks.
+    // A thread that drives tasks has a runtime handle, and so do `spawn_blocking` and `block_in_place`. Only tokio
+    // knows which case this is.
     if tokio::runtime::Handle::try_current().is_ok() {
-        // `spawn_blocking` and `block_in_place` also have a runtime handle, and only tokio knows whether this thread
-        // drives tasks. If it does, tokio's `blocking_lock` panics. Locking this free mutex has no other effect.
+        // If this thread drives tasks, tokio's `blocking_lock` panics. Locking this free mutex has no other effect.
         let free = tokio::sync::Mutex::new(());
         drop(free.blocking_lock());
     }

@@ -1,8 +1,8 @@
 //! Guides on choosing a lock, fencing, testing, operation and migration.
 
-// The guides are files in docs/. Their links are references (`[text][name]`), which each file defines at its end for
-// readers of the repository. Markdown uses the first definition of a name. So the definitions here, which precede the
-// text, redirect the links to modules or to pages of the repository.
+// The guides are files in docs/ with reference links (`[text][name]`), which each file defines at its end. Markdown
+// uses the first definition of a name, so the definitions here, which precede the text, redirect the links to modules
+// or repository pages.
 
 /// Defines a link to a repository file that has no module, based on the manifest's `repository`.
 macro_rules! repository {

@@ -49,9 +49,8 @@ pub struct LockList {
 /// Lists all locks at and below a prefix, except locks without contenders. Locks of other libraries are included if we
 /// recognize the names of their znodes.
 ///
-/// The call is designed for many locks: it batches its reads, and reads only the holders' data. The list is not an
-/// atomic snapshot. A lock that changes hands during the call may be missing, and the list can be as outdated as the
-/// server that answers.
+/// The call batches its reads, and reads only the holders' data. The list is not an atomic snapshot. A lock that
+/// changes hands during the call may be missing, and the list can be as outdated as the server that answers.
 ///
 /// Cancel safe: it writes nothing.
 ///

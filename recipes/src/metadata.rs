@@ -92,8 +92,8 @@ impl LockMetadata {
         }
     }
 
-    /// Returns the first field in `other` that could not be read back, because its name is one of our own fields or its
-    /// value is nested too deeply.
+    /// Returns the first field in `other` that could not be read back, because its name is one of ours or its value is
+    /// nested too deeply.
     pub(crate) fn invalid_field(&self) -> Option<&str> {
         let is_valid = |name: &String, value: &Value| {
             let alone = Self {

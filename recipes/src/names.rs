@@ -153,7 +153,7 @@ fn form_of(stem: &str) -> Option<NameForm> {
     FORMS.into_iter().find(|form| form.fits(stem))
 }
 
-/// Returns true for names of ZooKeeper's own `WriteLock` recipe, which are `x-<session id>-`.
+/// Returns true for names of ZooKeeper's own `WriteLock` recipe (`x-<session id>-`).
 fn is_write_lock(stem: &str) -> bool {
     let id = stem
         .strip_prefix("x-")
@@ -254,8 +254,8 @@ const PREFIX: &str = "_c_";
 
 /// A UUID in an entry's name, used to find the znode after a lost reply.
 ///
-/// Each thread increments the last twelve digits of a random version 4 UUID, because a new UUID per lock would cost
-/// more than all other bookkeeping.
+/// Each thread increments the last twelve digits of a random version 4 UUID, because generating a UUID per lock would
+/// cost more than all other bookkeeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryId(u128);
 

@@ -34,8 +34,8 @@ pub struct QueueEntry {
     /// grant.
     pub joined_at_ms: i64,
     /// Time of the grant, with the unit and clock of `joined_at_ms`. `None` while the entry waits, or if the store does
-    /// not know the time. ZooKeeper only knows the time for permits. Other stores do not know it for grants before
-    /// their restart.
+    /// not know the time. ZooKeeper only knows it for permits. Other stores do not know it for grants before their
+    /// restart.
     pub granted_at_ms: Option<i64>,
     /// Time at which an observer first saw the entry as a holder, in milliseconds since the Unix epoch. The library
     /// never sets this field, but you can. If the grant time is unknown, [`overdue_by`](Self::overdue_by) counts from
@@ -93,7 +93,7 @@ impl QueueEntry {
     }
 
     /// Returns by how much the hold exceeds its [expected duration](LockMetadata::expected_hold), or `None` if it does
-    /// not exceed it. The time runs from the last `keep_alive` or, without one, from the grant. If the grant time is
+    /// not. The hold is measured from the last `keep_alive` or, without one, from the grant. If the grant time is
     /// unknown, [`seen_holding_at_ms`](Self::seen_holding_at_ms) is used instead.
     pub fn overdue_by(&self, now_ms: i64) -> Option<Duration> {
         let expected = self.metadata.as_ref()?.expected_hold()?;
@@ -132,8 +132,8 @@ const READ_AT_ONCE: usize = 256;
 
 /// Reads the queue of a lock, the holder first, then the waiters in order of arrival. Empty if there is no contender.
 ///
-/// The result can be as outdated as the server that answers. A long queue takes several reads, so the result is not an
-/// atomic snapshot. For semaphores use [`lock_queue`](crate::lock_queue()). Cancel safe.
+/// The result can be as outdated as the server that answers. It is not an atomic snapshot, because a long queue takes
+/// several reads. For semaphores use [`lock_queue`](crate::lock_queue()). Cancel safe.
 ///
 /// # Errors
 /// [`Error::InvalidPath`], and store errors.

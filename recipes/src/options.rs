@@ -86,8 +86,8 @@ impl LockOptions {
         self
     }
 
-    /// Sets the process id in the contender's metadata. Use it in a program that holds a lock on behalf of another
-    /// process, because operators may signal the process with this id.
+    /// Sets the process id in the contender's metadata. Use it in a program that holds a lock for another process,
+    /// because operators may signal the process with this id.
     pub fn pid(mut self, pid: u32) -> Self {
         self.metadata().pid = Some(pid);
         self
@@ -127,8 +127,8 @@ impl LockOptions {
         self
     }
 
-    /// Adds a field to the metadata, for [`LockMetadata::other`]. If the name is one of Lockkeeper's own fields or the
-    /// value is nested too deeply, the lock call fails with [`LockError::InvalidField`].
+    /// Adds a field to the metadata, for [`LockMetadata::other`]. If the name is one of Lockkeeper's own or the value
+    /// is nested too deeply, the lock call fails with [`LockError::InvalidField`].
     pub fn field(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.metadata().other.insert(name.into(), value.into());
         self

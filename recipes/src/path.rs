@@ -108,8 +108,8 @@ fn decode(name: &str) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-/// Returns true if the name ends like the name of a sequential znode, with ten digits or, after an overflow, with a
-/// minus sign and nine digits. Longer numbers count too, because other libraries may parse them.
+/// Returns true if the name ends like the name of a sequential znode: in ten digits or, after an overflow, in a minus
+/// sign and nine digits. Longer numbers count too, because other libraries may parse them.
 fn ends_as_an_entry(name: &str) -> bool {
     let stem = name.trim_end_matches(|last: char| last.is_ascii_digit());
     let digits = name.len() - stem.len();

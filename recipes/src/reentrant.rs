@@ -18,9 +18,9 @@ use crate::path::IntoLockPath;
 
 /// A mutex that its owner may enter again while holding it.
 ///
-/// The owner is explicit, because tasks have no identity and move between threads. Clones of an [`Owner`] are the same
-/// owner, so pass the owner down to calls that may enter again. An owner also excludes holders of a plain [`Mutex`] at
-/// the same path.
+/// The owner is explicit, because tasks have no identity and move between threads. All clones of an [`Owner`] are the
+/// same owner, so pass the owner down to calls that may enter again. An owner also excludes holders of a plain
+/// [`Mutex`] at the same path.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -90,8 +90,8 @@ impl Owner {
     /// joins the queue at the end.
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) while the owner still has guards of a lost hold. Drop them first,
-    /// because work under them must not mistake the new hold for the lost one. Also the errors of [`Mutex::lock`].
+    /// [`LockError::Lost`](crate::LockError::Lost) while the owner still has guards of a lost hold. Drop them first, so
+    /// that work under them does not mistake the new hold for the lost one. Also the errors of [`Mutex::lock`].
     pub async fn lock(&self) -> Result<ReentrantGuard> {
         self.enter(LockOptions::new()).await
     }

@@ -1,7 +1,7 @@
 //! [`retry`]: retries idempotent requests.
 //!
 //! If a connection is lost before the reply arrives, we do not know whether the request was executed. [`retry`] sends
-//! it again, so use it only for requests that can safely be executed twice.
+//! the request again, so use it only for requests that can safely be executed twice.
 
 use lockkeeper_store::Error;
 

@@ -78,9 +78,9 @@ impl RwLock {
 
     /// Acquires the lock as a reader. Waits until all earlier writers have left.
     ///
-    /// Fair: no later writer holds the lock before this reader. A task that already reads must not call `read` again,
-    /// because a writer may have queued in between. That writer waits for the first read, and the second read waits for
-    /// the writer. We log such a wait as a warning.
+    /// Fair: no later writer holds the lock before this reader. A task that already reads must not call `read` again.
+    /// If a writer has queued in between, the writer waits for the first read, and the second read waits for the
+    /// writer. We log such a wait as a warning.
     ///
     /// Cancel safe: a dropped wait leaves the queue and loses its place.
     ///

@@ -274,9 +274,9 @@ impl Semaphore {
     /// Acquires a permit if one is free now and the queue is empty, otherwise returns `None`.
     ///
     /// A failed try costs one read and no write. The first use of a handle also reads or stores the number of permits.
-    /// The result `None` can be outdated unless [`synced`](LockOptions::synced) is set. On ZooKeeper every request
-    /// joins the queue, if only briefly, so a concurrent try may return `None` although permits are free. A try never
-    /// overtakes a waiter.
+    /// The result `None` can be outdated unless [`synced`](LockOptions::synced) is set. On ZooKeeper even a request
+    /// that is granted immediately joins the queue for a moment, so a concurrent try may return `None` although permits
+    /// are free. A try never overtakes a waiter.
     ///
     /// Cancel safe, like [`acquire`](Self::acquire).
     ///

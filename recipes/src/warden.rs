@@ -29,13 +29,13 @@ use prefix_watcher::{PrefixTimes, PrefixWatcher};
 use removal::Removal;
 pub use report::{Overdue, OverdueLevel, WardenReport, WardenReports, WardenStats};
 
-/// Watches locks for overdue holders, and removes them if configured to. A holder is overdue when it has held longer
-/// than it declared with [`expected_hold`](crate::LockOptions::expected_hold),
+/// Watches locks for overdue holders, and removes these holders if configured to. A holder is overdue when it has held
+/// longer than it declared with [`expected_hold`](crate::LockOptions::expected_hold),
 /// [`alert_after`](crate::LockOptions::alert_after) or [`auto_unlock_after`](crate::LockOptions::auto_unlock_after).
 ///
-/// The warden times each holder with the warden's own clock. The time starts when the warden first sees the entry as a
-/// holder, and restarts when the warden sees a [`keep_alive`](crate::Guard::keep_alive). So a report can be late, but
-/// is never early.
+/// The warden's own clock measures the time of each holder. The time starts when the warden first sees the entry as a
+/// holder, and restarts at each [`keep_alive`](crate::Guard::keep_alive) that the warden sees. So a report can be late,
+/// but is never early.
 ///
 /// The warden watches all recipes (for a semaphore, pass the semaphore's own path). Holders of other libraries declare
 /// no durations and are never overdue.
@@ -102,7 +102,7 @@ impl Warden {
         }
     }
 
-    /// Returns the overdue holders of one lock, each with its highest level, based on the warden's last read. While the
+    /// Returns the overdue holders of one lock, each with its highest level, as of the warden's last read. While the
     /// warden is disconnected, the result may contain holders that have left or have called `keep_alive`.
     ///
     /// # Errors
@@ -233,9 +233,9 @@ impl WardenBuilder {
         self
     }
 
-    /// Like [`remove_overdue`](Self::remove_overdue), but removes holders only while the given entry exists. If several
-    /// wardens run, let them compete for a lock, and pass each warden its own entry in the queue of this lock. A warden
-    /// that has lost this lock then only reports.
+    /// Like [`remove_overdue`](Self::remove_overdue), but only while the given entry exists. If several wardens run,
+    /// let them compete for a lock, and pass each warden its own entry in the queue of this lock. A warden that has
+    /// lost this lock then only reports.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::options::LockOptions;
 use crate::path::IntoLockPath;
 
-/// An election shared by all programs that use the same path in the same store. See [`Election`](crate::Election).
+/// The blocking variant of [`Election`](crate::Election).
 ///
 /// ```
 /// # let client = lockkeeper::blocking::connect("memory:example-blocking-election")?;

@@ -258,6 +258,6 @@ impl Leadership {
 }
 
 forward_methods! { Leadership {
-    /// Changes the leader's data. Observers see it.
+    /// Changes the leader's data, which observers see.
     fn set_data(data: impl Into<String>) -> ();
 }}

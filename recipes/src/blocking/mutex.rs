@@ -9,7 +9,7 @@ use super::{Client, Guard};
 use crate::options::LockOptions;
 use crate::path::IntoLockPath;
 
-/// A mutex shared by all programs that use the same path in the same store. See [`Mutex`](crate::Mutex).
+/// The blocking variant of [`Mutex`](crate::Mutex).
 ///
 /// ```
 /// # let client = lockkeeper::blocking::connect("memory:example-blocking-mutex")?;

@@ -11,8 +11,7 @@ use crate::options::LockOptions;
 use crate::path::IntoLockPath;
 use crate::token::FencingToken;
 
-/// A job that runs once per period, shared by all programs that use the same path in the same store. See
-/// [`OncePer`](crate::OncePer).
+/// The blocking variant of [`OncePer`](crate::OncePer).
 ///
 /// ```
 /// # let client = lockkeeper::blocking::connect("memory:example-blocking-once-per")?;

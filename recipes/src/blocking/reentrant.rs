@@ -9,9 +9,9 @@ use super::{Client, ReentrantGuard};
 use crate::options::LockOptions;
 use crate::path::IntoLockPath;
 
-/// A mutex that its owner may enter again while holding it. See [`ReentrantMutex`](crate::ReentrantMutex).
+/// The blocking variant of [`ReentrantMutex`](crate::ReentrantMutex).
 ///
-/// An owner is not a thread. All clones of an [`Owner`] are the same owner, even on different threads.
+/// An [`Owner`] is not a thread. All its clones are the same owner, even on different threads.
 ///
 /// ```
 /// use lockkeeper::blocking::{self, ReentrantMutex};

@@ -9,7 +9,7 @@ use super::{Client, ReadGuard, WriteGuard};
 use crate::options::LockOptions;
 use crate::path::IntoLockPath;
 
-/// A read-write lock shared by all programs that use the same path in the same store. See [`RwLock`](crate::RwLock).
+/// The blocking variant of [`RwLock`](crate::RwLock).
 ///
 /// ```
 /// # let client = lockkeeper::blocking::connect("memory:example-blocking-rwlock-RwLock")?;

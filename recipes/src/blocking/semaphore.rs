@@ -10,8 +10,7 @@ use crate::observe::QueueEntry;
 use crate::options::LockOptions;
 use crate::path::IntoLockPath;
 
-/// A number of permits shared by all programs that use the same path in the same store. See
-/// [`Semaphore`](crate::Semaphore).
+/// The blocking variant of [`Semaphore`](crate::Semaphore).
 ///
 /// ```
 /// # let client = lockkeeper::blocking::connect("memory:example-blocking-semaphore")?;

@@ -91,7 +91,7 @@ impl Election {
     }
 }
 
-/// The candidates as last listed. New candidates queue behind them, so the first listed candidate that still exists is
+/// The candidates as last listed. New candidates queue behind them. So the first listed candidate that still exists is
 /// the leader, and a change of leader needs no new list.
 #[derive(Default)]
 pub(super) struct Candidates {

@@ -126,7 +126,7 @@ pub(super) struct LeaderSlot {
 
 impl LeaderSlot {
     /// Returns a function that wakes waiting [`ElectionState`]s when the leadership is lost. The function does not keep
-    /// the channel open, because the guard that owns the function may outlive the leadership
+    /// the channel open, because the guard that owns it may outlive the leadership
     /// ([`into_guard`](super::Leadership::into_guard)), and [`ElectionState::changed`] must then return `None`.
     pub(super) fn on_loss(&self) -> OnLoss {
         let states = self.role_state.0.notifier();

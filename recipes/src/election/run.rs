@@ -29,9 +29,9 @@ impl Election {
     ///
     /// # Cancel safety and shutdown
     ///
-    /// If `run` is dropped, it leaves the queue, or resigns like a dropped guard. If you need a confirmed resignation
-    /// at shutdown, let the work complete. While `run` waits to lead, there is no work that could complete. So also
-    /// await the shutdown signal next to `run`, and then call [`Client::close`](crate::Client::close):
+    /// If `run` is dropped, it leaves the queue, or resigns like a dropped guard. For a confirmed resignation at
+    /// shutdown, let the work complete. While `run` waits to lead, no work can complete. So also await the shutdown
+    /// signal next to `run`, and then call [`Client::close`](crate::Client::close):
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

@@ -22,8 +22,9 @@ use crate::revocation::Listener;
 use crate::select::{Either, select};
 use crate::token::FencingToken;
 
-/// Background watch on a guard, to notice and report its loss. The watch starts when the lock has been held for a clock
-/// tick, or when `is_held` is called. Most locks are released earlier and so need no task, timers or subscriptions.
+/// Background watch that notices and reports the loss of a guard. The watch starts when the lock has been held for a
+/// clock tick, or when `is_held` is called. Most locks are released earlier and so need no task, timers or
+/// subscriptions.
 pub(super) struct Monitor(Arc<Watched>);
 
 #[derive(Default)]
@@ -244,7 +245,7 @@ fn watch(watched: Arc<Watched>, subject: MonitoredGrant, start: Start, on_loss: 
             return;
         };
         // Check again whether the monitor has ended. After `select` polled the first future, a release may have ended
-        // the monitor and sent its delete. In this case `loss` mistook the delete for a removal by another client.
+        // the monitor and sent its delete, which `loss` then mistook for a removal by another client.
         if watched.is_ended.load(Ordering::Acquire) {
             return;
         }

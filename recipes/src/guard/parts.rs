@@ -49,8 +49,8 @@ impl Guard {
         self
     }
 
-    /// Takes the guard apart so that its znode can be replaced. Ends the guard's monitor, because the monitor would
-    /// mistake the replacement for a removal. If the guard is lost, returns an error and releases the lock.
+    /// Takes the guard apart so that its znode can be replaced. Ends the monitor, which would mistake the replacement
+    /// for a removal. If the guard is lost, returns an error and releases the lock.
     pub(crate) fn take_apart(mut self) -> Result<GuardParts, LostReason> {
         if let Some(reason) = self.reason() {
             return Err(reason);

@@ -51,8 +51,8 @@ impl Guard {
     }
 
     pub(super) fn send_release(&self) -> Release {
-        // End the monitor before sending the delete, because the monitor would mistake the delete for a removal by
-        // another client.
+        // End the monitor before sending the delete. Otherwise it would mistake the delete for a removal by another
+        // client.
         if let Some(monitor) = &self.0.monitor {
             monitor.end(self);
         }

@@ -137,7 +137,7 @@ impl<'a> Changes<'a> {
                 }
                 Ok(())
             }
-            // A reconnection or a full buffer has dropped events.
+            // Events were lost in a reconnection or dropped because the buffer was full.
             Some(Err(Error::ConnectionLoss | Error::LimitReached { .. })) => {
                 self.changed = None;
                 Ok(())

@@ -13,8 +13,7 @@ use crate::token::FencingToken;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct LockChange {
-    /// The locks whose holders, waiters or holders' data have changed, ordered by path. The first item contains all
-    /// locks.
+    /// The locks whose holders, waiters or holders' data have changed, ordered by path.
     pub changed: Vec<LockInfo>,
     /// The locks that no longer have a contender.
     pub freed: Vec<ZnodePath>,

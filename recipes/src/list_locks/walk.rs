@@ -20,7 +20,7 @@ const MAX_READS: usize = 512;
 /// Number of reads in a request while we do not know the size of the answers.
 const FIRST_READS: usize = 64;
 
-/// Answers above this size make the next requests smaller.
+/// After a reply larger than this, we make the next requests smaller.
 const LARGE_ANSWER_BYTES: usize = 512 << 10;
 
 const WINDOW: usize = 4;

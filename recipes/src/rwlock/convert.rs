@@ -5,9 +5,9 @@
 //!
 //! A downgrade needs no other step. An upgrade must be refused if there is another contender, but no store operation
 //! can express this condition. So we look for other contenders, convert, and look again. A contender that joined
-//! between the first look and the conversion saw a reader ahead, so it may be reading. In this case we undo the
-//! conversion. A contender that joined later saw a writer ahead, and waits. Two upgrades cannot both succeed, because
-//! the later reader sees the other reader at its first look.
+//! between the first look and the conversion saw a reader ahead and may be reading, so we undo the conversion. A
+//! contender that joined later saw a writer ahead, and waits. Two upgrades cannot both succeed, because the later
+//! reader sees the other reader at its first look.
 
 use bytes::Bytes;
 use lockkeeper_store::{
@@ -56,8 +56,8 @@ pub(super) async fn downgrade(guard: Guard) -> Result<Guard> {
 }
 
 pub(super) async fn upgrade(guard: Guard) -> Result<Upgraded> {
-    // Two names are enough to show another contender. The sync makes undoing a conversion less likely, but correctness
-    // depends on the second look.
+    // Two names are enough to show another contender. The sync only makes it less likely that a conversion must be
+    // undone. Correctness depends on the second look.
     let seen = others(guard.session(), guard.path(), 2, true).await?;
     let seen: Vec<_> = seen.iter().map(String::as_str).collect();
     let queue = parent_of(guard.path());
@@ -91,7 +91,6 @@ struct Conversion {
 }
 
 impl Conversion {
-    /// Takes the guard apart first, because its monitor would mistake the deletion for a forced removal.
     fn of(guard: Guard) -> Result<Self> {
         Ok(Self {
             parts: Some(guard.take_apart()?),

@@ -1,5 +1,4 @@
-//! [`PermitWaiter`]: a request for permits of a semaphore. It takes the permits immediately if it can, and otherwise
-//! when it reaches the head of the queue.
+//! [`PermitWaiter`]: a request for permits of a semaphore.
 //!
 //! If the store can count leases within a transaction, the request first tries to take the permits in one transaction,
 //! which checks that enough permits are free and the queue is empty. If this fails, the request joins the queue.

@@ -101,8 +101,8 @@ impl Znodes {
 
     fn note_total(&self, number: u32, data: &[u8]) {
         // Copy the data, because the slice may keep a whole receive buffer alive. If the data is too long, build short
-        // data from the number instead. A condition on it then fails if the stored data is different, and we read the
-        // number.
+        // data from the number instead. If the stored data is different, a condition on the short data fails, and we
+        // read the number.
         let data = match data.len() <= MAX_NUMBER_BYTES {
             true => Bytes::copy_from_slice(data),
             false => PermitsData::to_bytes(number),

@@ -1,7 +1,7 @@
 //! [`HoldTimes`]: the holders of one lock and their times. It does no I/O and reads no clock.
 //!
-//! The time of a holder starts when the warden first sees the holder, and restarts when the warden sees a sign of life.
-//! The warden sees every event after it happened, so no holder is reported or removed early.
+//! The time of a holder starts when the warden first sees the holder, and restarts at each sign of life. The warden
+//! sees every event after it happened, so no holder is reported or removed early.
 
 use std::time::Duration;
 
@@ -137,8 +137,8 @@ impl HoldTime {
         Self { entry, ..self }
     }
 
-    /// Returns true if only revocation requests were written since `self` was read. They are no sign of life, because
-    /// other clients write them.
+    /// Returns true if only revocation requests were written since `self` was read. Other clients write them, so they
+    /// are not a sign of life.
     fn is_silent_until(&self, now: &QueueEntry) -> bool {
         if now.version == self.entry.version {
             return true;

@@ -143,7 +143,7 @@ impl LockWatcher {
         hold_times.update(holders, now);
         let newly_overdue = hold_times.newly_overdue(path, now);
         drop(hold_times);
-        // Report after the update, so that `Warden::overdue` agrees with a report that the user has received.
+        // Report after the update, so that `Warden::overdue` agrees with the report.
         report(&self.reporter, path, removed, newly_overdue);
         now
     }

@@ -236,8 +236,7 @@ impl PrefixWatcher {
             };
             match changes.during(removal.remove(session, &holder)).await?? {
                 Removed::Done => {
-                    // Update the times before the report, so that `Warden::overdue` agrees with a report that the user
-                    // has received.
+                    // Update the times before the report, so that `Warden::overdue` agrees with it.
                     self.times.lock().remove(lock, &holder);
                     report_removal(&self.reporter, lock, holder);
                 }
