@@ -1,8 +1,8 @@
 //! Backend for etcd (`etcd://`).
 //!
-//! A session is a lease. An entry of a queue is a key that is attached to the lease. The key's create revision is both
-//! the entry's number and its fencing token. [`requests`] maps the recipes' requests to etcd's calls, and [`keys`] maps
-//! paths to keys.
+//! A session is a lease, and a queue entry is a key attached to this lease. The key's create revision is both the
+//! entry's sequence number and its fencing token. [`requests`] maps the recipes' requests to etcd calls, and [`keys`]
+//! maps paths to keys.
 
 mod channel;
 mod keys;
@@ -31,8 +31,8 @@ use crate::runtime::clock::Clock;
 use crate::runtime::future::BoxFuture;
 use crate::tls::ClientTls;
 
-/// Longest session timeout. A new leader restarts each lease with its full time, so no lease ends early. If etcd writes
-/// lease checkpoints (every five minutes), a longer lease can restart with less than its full time.
+/// Longest session timeout. A new leader restarts each lease with its full TTL, so no lease ends early. If etcd writes
+/// lease checkpoints (every five minutes), a longer lease can restart with only the rest of its TTL.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(300);
 
 #[derive(Clone)]
@@ -110,8 +110,8 @@ impl Etcd {
     }
 }
 
-/// Adds the store's id, which consists of the text in a key and this key's create revision. The cluster's id is not
-/// sufficient, because it stays the same after the data was wiped.
+/// Sets the session's store id, which consists of a key's value and create revision. The cluster's id is not
+/// sufficient, because it does not change when the data is wiped.
 async fn identified(
     mut session: EtcdSession,
     options: &ConnectOptions,

@@ -1,6 +1,6 @@
-//! [`Members`]: connections to the members of an etcd cluster, and calls of its API.
+//! [`Members`]: connections to the members of an etcd cluster, and calls to its API.
 //!
-//! All work runs on one thread of this process with its own runtime, so that callers need no executor.
+//! One thread of the process does all the work on its own runtime, so callers need no executor.
 
 use std::future::Future;
 use std::io;
@@ -74,7 +74,7 @@ pub(super) enum Failure {
     Lost(String),
     /// A member refused the call, so the call has changed nothing.
     Refused { code: Code, reason: String },
-    /// The store was replaced by an older one, because its revision fell.
+    /// The store's revision fell, so the store was replaced by an older copy.
     Replaced { before: i64, now: i64 },
 }
 
@@ -100,7 +100,6 @@ pub(super) struct Members {
     tls: Option<Tls>,
     /// Index of the member to try next.
     next: Mutex<usize>,
-    /// Number of opened connections.
     opened: AtomicU64,
 }
 
@@ -144,7 +143,6 @@ impl Members {
     }
 }
 
-/// TLS to the members.
 #[derive(Clone)]
 pub(super) struct Tls {
     connector: TlsConnector,
@@ -170,7 +168,7 @@ impl Tls {
     }
 }
 
-/// Returns the innermost reason of an error, because tonic's own texts only say "transport error".
+/// Returns the innermost source of an error, because tonic's own message only says "transport error".
 fn cause(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
@@ -179,11 +177,10 @@ fn cause(error: &dyn std::error::Error) -> String {
     error.to_string()
 }
 
-/// A connection to one member.
 #[derive(Clone)]
 pub(super) struct Connection {
     channel: Channel,
-    /// Number of the connection, in the order in which this client has opened them.
+    /// Number of the connection, counted in the order of opening.
     number: u64,
 }
 
@@ -218,7 +215,6 @@ impl Connection {
         }
     }
 
-    /// Renews a lease once.
     pub(super) async fn keep_alive(
         &self,
         lease: i64,
@@ -231,7 +227,7 @@ impl Connection {
             let path = PathAndQuery::from_static("/etcdserverpb.Lease/LeaseKeepAlive");
             let codec: ProstCodec<_, super::messages::LeaseKeepAliveResponse> =
                 ProstCodec::default();
-            // Keep the sending side open until the answer has arrived, because the server otherwise ends the stream.
+            // Keep the sending side open until the answer has arrived. Otherwise the server ends the stream.
             let (_open, end) = tokio::sync::oneshot::channel::<()>();
             let requests = async_stream::stream! {
                 yield super::messages::LeaseKeepAlive { id: lease };
@@ -247,7 +243,7 @@ impl Connection {
         }
     }
 
-    /// Opens a watch stream. The stream sends each request that the channel receives.
+    /// Opens a watch stream, and sends it each request from `requests`.
     pub(super) async fn watch(
         &self,
         mut requests: mpsc::UnboundedReceiver<WatchRequest>,

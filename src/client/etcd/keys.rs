@@ -1,8 +1,8 @@
 //! [`Keys`]: paths of znodes as etcd's keys, and back.
 //!
-//! The key of a znode is the URL's prefix followed by the znode's path. If etcd has numbered the znode, the number at
-//! the end of the path is the key's create revision, and the key does not contain it. Such a key has a lease and ends
-//! with `-` or `_`. A parent needs no key, because it exists while a key is below it.
+//! A znode's key is the URL's prefix followed by the znode's path. If etcd has numbered the znode, its path ends with
+//! the key's create revision, which the key itself does not contain. Such a key has a lease and ends with `-` or `_`. A
+//! parent needs no key, because it exists while a key is below it.
 
 use std::collections::HashSet;
 
@@ -19,12 +19,12 @@ pub(super) struct Keys {
 /// The keys that the znode at a path may have.
 pub(super) struct Candidates {
     pub(super) exact: Vec<u8>,
-    /// Key and create revision in case etcd has numbered the znode. `None` if the name does not end with a number.
+    /// Key and create revision that the znode has if etcd has numbered it. `None` if its name does not end with a
+    /// number.
     pub(super) numbered: Option<(Vec<u8>, i64)>,
 }
 
 impl Candidates {
-    /// Returns the reads of these keys.
     pub(super) fn reads(&self) -> Vec<Range> {
         let numbered = self.numbered.as_ref().map(|(key, _)| key.clone());
         let keys = numbered.into_iter().chain([self.exact.clone()]);
@@ -91,7 +91,7 @@ impl Keys {
         (start, end)
     }
 
-    /// Counts the znodes below `parent` that have one of these keys, or that have a descendant with one of them.
+    /// Counts the znodes below `parent` that have one of these keys themselves or through a descendant.
     pub(super) fn count_below<'a>(
         &self,
         parent: &ZnodePath,
@@ -117,8 +117,8 @@ impl Keys {
         }
     }
 
-    /// Returns the name of the child of `parent` that has this key or whose descendant has it. The flag is true if the
-    /// child itself has this key.
+    /// Returns the name of the child of `parent` that has this key or is an ancestor of the znode with this key. The
+    /// flag is true if the child itself has the key.
     pub(super) fn child(&self, parent: &ZnodePath, kv: &KeyValue) -> Option<(String, bool)> {
         let (start, _) = self.below(parent);
         let rest = std::str::from_utf8(kv.key.strip_prefix(&*start)?).ok()?;
@@ -130,7 +130,7 @@ impl Keys {
     }
 }
 
-/// Returns true if etcd numbers the keys of this form that have a lease.
+/// Returns true if etcd numbers a znode with this key, provided that the key has a lease.
 pub(super) fn takes_number(key: &[u8]) -> bool {
     key.ends_with(b"-") || key.ends_with(b"_")
 }

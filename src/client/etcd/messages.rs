@@ -1,5 +1,5 @@
-//! Messages of etcd's API (`etcdserverpb`), with the fields that we use. They are written by hand, because generated code
-//! would need `protoc` on the user's machine.
+//! Messages of etcd's API (`etcdserverpb`), with only the fields that we use. They are written by hand, because
+//! generating them would need `protoc` on the user's machine.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub(super) struct Range {
     /// Largest number of keys to return. 0 for all.
     #[prost(int64, tag = "3")]
     pub(super) limit: i64,
-    /// Reads the keys as they were at this revision, or now if it is 0.
+    /// Revision at which the keys are read. 0 is the latest.
     #[prost(int64, tag = "4")]
     pub(super) revision: i64,
     #[prost(int32, tag = "5")]
@@ -149,7 +149,7 @@ pub(super) enum OperationResponse {
 pub(super) const EQUAL: i32 = 0;
 pub(super) const LESS: i32 = 2;
 
-/// Properties of a key. The number of the operand's field is the property's number plus four.
+/// Properties of a key. The operand's field number is the property's number plus four.
 pub(super) const VERSION: i32 = 0;
 pub(super) const CREATE: i32 = 1;
 pub(super) const VALUE: i32 = 3;
@@ -210,7 +210,7 @@ pub(super) struct LeaseGrant {
 const MAX_TTL: i64 = 9_000_000_000;
 
 impl LeaseGrant {
-    /// Requests a lease of whole seconds, because etcd has no shorter ones.
+    /// Requests a lease of whole seconds, because etcd does not grant fractions of a second.
     pub(super) fn rounded_up(ttl: Duration) -> Self {
         let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
         Self {
@@ -339,7 +339,7 @@ pub(super) fn created_at(key: &[u8], revision: i64) -> Compare {
     compare(CREATE, key, Operand::CreateRevision(revision))
 }
 
-/// etcd's version counts all puts of a key, including the first. ZooKeeper's version counts only the changes after it.
+/// etcd's version counts all puts of a key. ZooKeeper's version does not count the creation.
 pub(super) fn has_version(key: &[u8], version: i32) -> Compare {
     compare(VERSION, key, Operand::Version(i64::from(version) + 1))
 }

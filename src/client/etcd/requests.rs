@@ -1,4 +1,4 @@
-//! Maps the requests of recipes to calls of etcd. Requests that no recipe needs return `Unimplemented`.
+//! Maps the recipes' requests to etcd calls. Requests that no recipe needs fail with `Unimplemented`.
 
 mod multi;
 mod queue;
@@ -47,8 +47,8 @@ use self::queue::{RELEASED, WITHDRAWN};
 type Node = (Vec<u8>, i64);
 
 impl Shared {
-    /// Executes a transaction. As in ZooKeeper, a session that has ended gets its end as the error, and not an answer
-    /// that lacks its own znodes: each transaction also reads the session's key.
+    /// Executes a transaction, which also reads the session's key. If the session has ended, the caller gets an error,
+    /// as in ZooKeeper, and not an answer that lacks the session's own znodes.
     async fn txn(&self, connection: &Connection, mut txn: Txn, about: &str) -> Result<TxnResponse> {
         let own_key = operation(Operation::Range(range(self.own_key.clone())));
         txn.success.push(own_key.clone());
@@ -125,8 +125,8 @@ impl Shared {
                 Error::ConnectionLoss
             }
             Failure::Replaced { .. } => self.end(),
-            // Among the calls of this file, only a put whose lease is gone fails with `NotFound`. The lease is the
-            // session's lease, so the session has ended.
+            // Of the calls in this file, only a put whose lease has ended fails with `NotFound`. This lease is the
+            // session's, so the session has ended.
             Failure::Refused {
                 code: Code::NotFound,
                 ..
@@ -160,7 +160,7 @@ impl Shared {
         request: Request,
     ) -> Result<Reply> {
         match request {
-            // Create nothing. Like a container, every parent exists while it has children.
+            // Create nothing, because every parent exists while it has children, like a container.
             Request::Create(create) if create.mode == CreateMode::Container => Ok(Reply::Created {
                 path: create.path,
                 stat: Stat::default(),
@@ -298,7 +298,7 @@ impl Shared {
             CreateMode::Persistent => 0,
             CreateMode::Ephemeral if !takes_number(&key) => self.lease,
             CreateMode::EphemeralSequential if takes_number(&key) => self.lease,
-            // A lease of its own, which nobody renews.
+            // The znode gets its own lease, which is never renewed.
             CreateMode::PersistentTtl(ttl) if !takes_number(&key) => {
                 let grant = LeaseGrant::rounded_up(ttl);
                 let granted = connection.call(LEASE_GRANT, grant, self.patience()).await;
@@ -333,13 +333,13 @@ impl Shared {
         Ok(path)
     }
 
-    /// Returns the put that records the reason of a departure in the session's key, where the waiter behind the entry
-    /// reads it ([`Waiter::consequence`]).
+    /// Returns the put that records in the session's key why an entry leaves. The waiter behind the entry reads this
+    /// reason in [`Waiter::consequence`].
     fn record_departure(&self, reason: &'static [u8]) -> RequestOp {
         put(self.own_key.clone(), Bytes::from_static(reason), self.lease)
     }
 
-    /// Executes one operation, and returns the reason why it has failed as the error.
+    /// Executes one operation. If it fails, returns its own error and not [`Error::MultiFailed`].
     async fn one(
         &self,
         connection: &Connection,
@@ -401,8 +401,8 @@ impl Shared {
         Ok((kv, stat, at))
     }
 
-    /// Lists and watches the children of a znode. A znode that does not exist has no children: a watch that waits for
-    /// a child then fires when the first one is created, although no key is created for the znode itself.
+    /// Lists and watches the children of a znode. A missing znode has no children, so its watch fires when the first
+    /// child is created.
     async fn get_children(
         self: &Arc<Self>,
         connection: &Connection,

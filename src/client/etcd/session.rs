@@ -1,8 +1,8 @@
-//! [`EtcdSession`]: a session whose znodes belong to one lease of etcd.
+//! [`EtcdSession`]: a session whose znodes belong to one etcd lease.
 //!
-//! Four tasks serve a session. The first starts the requests: those about the same queue run in order, the others at the
-//! same time. The second renews the lease and proves that the session is alive. The third notices the end of the lease,
-//! and the fourth serves the watches.
+//! Four tasks serve a session. The first starts the requests, in order for the same queue and concurrently for
+//! different queues. The second renews the lease and proves that the session is alive. The third notices the end of the
+//! lease, and the fourth serves the watches.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -30,15 +30,15 @@ use crate::model::protocol::{ReadOp, Reply, Request, Response};
 use crate::model::types::{SessionId, SessionState};
 use crate::runtime::clock::Clock;
 
-/// Number of keep-alives that we send per lease time.
+/// Number of keep-alives per lease time.
 const BEATS: u32 = 3;
 /// A keep-alive that proves nothing is repeated after the lease time divided by this number.
 const AGAIN: u32 = 20;
-/// We wait for an answer for the lease time divided by this number.
+/// Calls time out after the lease time divided by this number.
 const PATIENCE: u32 = 4;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// Number of places above which those without a running request are forgotten.
+/// Number of tracked znodes above which znodes without a running request are forgotten.
 const FORGET_ABOVE: usize = 64;
 
 pub(super) struct EtcdSession {
@@ -81,8 +81,8 @@ struct Progress {
     unfinished: BTreeSet<u64>,
 }
 
-/// Pauses before attempts to connect. Attempts within a second of each other are slowed down, whether they succeed or
-/// not: a member may accept connections and keep-alives, and refuse all other requests.
+/// Pauses before attempts to connect. Attempts within a second of each other are slowed down even if they succeed,
+/// because a member may accept connections and keep-alives but refuse all other requests.
 #[derive(Default)]
 pub(super) struct Pacing {
     last: Option<Instant>,
@@ -108,7 +108,6 @@ enum Beat {
     Proved,
     /// The lease exists, but a new leader may have taken over, so the keep-alive proves nothing. Repeat it soon.
     Unproved,
-    /// The lease has ended.
     Gone,
 }
 
@@ -170,7 +169,7 @@ impl EtcdSession {
 pub(super) enum Opening {
     /// Another attempt may succeed.
     Failed(String),
-    /// This client has seen revision `before`, and the store is at the lower revision `now`.
+    /// This client has seen revision `before`, but the store is at the lower revision `now`.
     Replaced {
         before: i64,
         now: i64,
@@ -320,7 +319,7 @@ impl Shared {
         }
     }
 
-    /// Gives up a connection, because an answer was lost. The next call uses another connection.
+    /// Gives up a connection after an answer was lost. The next call uses another connection.
     pub(super) fn lost(&self, connection: &Connection) {
         let lost = self
             .connection
@@ -377,8 +376,8 @@ impl Shared {
         }
     }
 
-    /// Calls the key-value service. Such answers are linearizable, so their revision is at least that of every answer
-    /// which arrived before the call. A lower revision shows that the store was replaced, and ends the session.
+    /// Calls the key-value service. Its answers are linearizable, so their revisions are at least as high as in all
+    /// answers that arrived before the call. A lower revision shows that the store was replaced, and ends the session.
     pub(super) async fn call_kv<Q, A>(
         &self,
         connection: &Connection,
@@ -411,8 +410,8 @@ impl Shared {
     }
 }
 
-/// Starts requests in the order in which they were submitted. A request waits for the earlier requests about the same
-/// queue, and the end of the session waits for all.
+/// Starts requests in the order of submission. A request waits for earlier requests about the same queue, and the close
+/// of the session waits for all requests.
 async fn carry_out_all(shared: Arc<Shared>, mut jobs: mpsc::UnboundedReceiver<Job>) {
     let mut last = HashMap::<ZnodePath, watch::Receiver<()>>::new();
     let mut limit = FORGET_ABOVE;
@@ -426,7 +425,7 @@ async fn carry_out_all(shared: Arc<Shared>, mut jobs: mpsc::UnboundedReceiver<Jo
             let _ = job.reply.send(answer);
             return;
         }
-        // Dropping the sender tells the later requests that this one is finished.
+        // Dropping `running` tells later requests that this request is finished.
         let (running, finished) = watch::channel(());
         let places = places(&job.request);
         let earlier = places
@@ -448,8 +447,8 @@ async fn carry_out_all(shared: Arc<Shared>, mut jobs: mpsc::UnboundedReceiver<Jo
     }
 }
 
-/// Returns the znodes whose requests must stay in order with this one: the parents of all znodes that it reads or
-/// writes, and the parents whose children it reads.
+/// Returns the parents of the znodes that a request reads or writes, and the znodes whose children it reads. Requests
+/// that share one of these znodes must stay in order.
 fn places(request: &Request) -> Vec<ZnodePath> {
     let parent = |path: &ZnodePath| path.parent().unwrap_or_else(ZnodePath::root);
     let mut places = match request {
@@ -543,7 +542,7 @@ async fn keep_alive(shared: Arc<Shared>) {
     }
 }
 
-/// Notices the end of the lease immediately, because etcd then deletes the session's own key.
+/// Notices the end of the lease immediately by watching the session's own key, which etcd then deletes.
 async fn notice_end(shared: Arc<Shared>) {
     // Each release puts this key, so watch only its deletion.
     let own_key = watches::Target::Deletion {
@@ -575,7 +574,7 @@ pub(super) async fn on_thread<T: Send + 'static>(
     result.await.unwrap_or_else(|_| Err(ended()))
 }
 
-/// Revokes the lease of a session, as if its time had passed.
+/// Revokes the lease of a session, as if the lease had expired.
 #[cfg(feature = "test-util")]
 pub(super) async fn revoke(members: Members, lease: i64) -> Result<()> {
     let limit = Duration::from_secs(10);
@@ -592,7 +591,7 @@ pub(super) async fn revoke(members: Members, lease: i64) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// A member that had received a snapshot refused 180 transactions a second, and accepted as many connections.
+    /// A member that had received a snapshot accepted 180 connections a second, and refused as many transactions.
     #[test]
     fn a_member_that_accepts_only_connections_is_not_asked_without_end() {
         let (mut pacing, mut now) = (Pacing::default(), Instant::now());

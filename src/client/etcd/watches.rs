@@ -1,8 +1,8 @@
 //! Watches of a session, over one stream.
 //!
-//! A watch starts at the present revision, because etcd updates watches that start at earlier revisions only ten times
+//! A watch starts at the current revision, because etcd updates watches that start at earlier revisions only ten times
 //! a second. We arm a watch before we read the watched keys, so that no change in between is missed. After a
-//! reconnection, we do both again.
+//! reconnection, all watches are armed again, and their watchers assume that they may have missed a change.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -53,13 +53,12 @@ pub(super) fn channel() -> (Watches, mpsc::UnboundedReceiver<Command>) {
     (Watches { commands, last }, receiver)
 }
 
-/// Keys of a watch.
 pub(super) enum Target {
     /// The possible keys of a znode.
     Node(Vec<Vec<u8>>),
     /// The range of the keys below a znode.
     Below(Vec<u8>, Vec<u8>),
-    /// A key whose deletion matters, but not its puts.
+    /// A key that is watched only for its deletion.
     Deletion { key: Vec<u8>, copies: usize },
 }
 
@@ -200,8 +199,7 @@ impl Watches {
                         yield Err(shared.end());
                         return;
                     }
-                    // After a reconnection, both watches signal that they are armed again. Report the gap for only one
-                    // of them.
+                    // After a reconnection, both watches signal that they are armed again. Report the gap only once.
                     Some(Signal::Armed) if is_below => yield Err(Error::ConnectionLoss),
                     Some(Signal::Armed) => {}
                     Some(Signal::Event(event)) => {
@@ -234,7 +232,7 @@ fn persistent_event(
             predecessor_gone,
         });
     }
-    // The event of a deletion shows neither the lease nor the create revision, so use the previous state of the key.
+    // A deletion event contains neither the lease nor the create revision, so use the key's previous state.
     let kv = event.previous.as_ref().filter(|_| event.kind == DELETE);
     let kv = kv.or(event.kv.as_ref())?;
     Some(WatchedEvent {
@@ -254,7 +252,6 @@ fn kind(event: &Event, kv: &KeyValue) -> EventKind {
 }
 
 impl Armed {
-    /// Waits until all watches are armed.
     async fn until_armed(&mut self) -> bool {
         let mut missing = self.ids.len();
         while missing > 0 {
@@ -287,8 +284,8 @@ impl Armed {
                 };
                 let changed = match signal {
                     Signal::Event(event) => self.change(&event, kv.as_ref(), at),
-                    // The watch was armed again, so changes may have been missed. Report a change in any case, because
-                    // a wrong report only costs the watcher a read.
+                    // The watch was armed again, so changes may have been missed. A false report only costs the watcher
+                    // a read.
                     Signal::Armed => Some(match (self.is_below, &kv) {
                         (true, _) => EventKind::NodeChildrenChanged,
                         (false, Some(_)) => EventKind::NodeDataChanged,
@@ -327,8 +324,8 @@ impl Armed {
     }
 }
 
-/// Waits until a key is deleted. Returns the revision of its deletion, or `None` if it was deleted before the watch was
-/// armed.
+/// Waits until a key is deleted. Returns the revision of the deletion, or `None` if the key was deleted before the
+/// watch was armed.
 async fn departed(
     shared: &Shared,
     mut armed: Armed,
@@ -390,7 +387,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut commands: mpsc::UnboundedReceiv
     let mut states = shared.status.states();
     let mut pause = Duration::ZERO;
     loop {
-        // Pause after a failure, because a member that refuses watches would otherwise get requests at network speed.
+        // Pause after a failure, so that a member that refuses watches is not flooded with requests.
         tokio::time::sleep(pause).await;
         pause = PAUSE;
         // Wait for a watch, because etcd does not answer a stream before the stream's first watch.

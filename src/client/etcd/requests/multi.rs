@@ -77,10 +77,10 @@ impl Shared {
         Ok(Reply::MultiRead(replies))
     }
 
-    /// Executes a multi as a transaction. A transaction of etcd may change each key only once. If the multi sets the
-    /// data of a znode that it has created, we therefore put the new data into the create.
+    /// Executes a multi as a transaction. An etcd transaction may change each key only once, so if the multi creates a
+    /// znode and then sets its data, we create the znode with the new data.
     ///
-    /// `departure` is the reason why the multi deletes own entries.
+    /// `departure` is the reason for which the multi deletes the session's own entries.
     pub(super) async fn multi(
         &self,
         connection: &Connection,
@@ -103,8 +103,8 @@ impl Shared {
                 false => error,
             })?);
         }
-        // Leave room for the departure and for the session's key in any case. Otherwise one transaction could create more
-        // entries than one transaction can delete.
+        // Always leave room for the put of the departure and the read of the session's key. Otherwise one transaction
+        // could create more entries than one transaction can delete.
         check_count(txn.success.len() + 2)?;
         let leaves =
             |op: &Op| matches!(op, Op::Delete { path, .. } if self.made.lock().contains_key(path));
@@ -134,7 +134,7 @@ impl Shared {
         if succeeded {
             return Ok(replies);
         }
-        // No other operation has failed, so a child was created after we counted the children.
+        // No other check has failed, so a child was created after we counted the children.
         let is_count = |op: &Op| matches!(op, Op::Require(Condition::Children { .. }));
         let index = ops.iter().position(is_count);
         let index = index.ok_or_else(|| malformed("multi"))?;
@@ -244,8 +244,8 @@ impl Shared {
     }
 }
 
-/// If an earlier operation creates the znode whose data this operation sets, puts the new data into the create. Returns
-/// false otherwise.
+/// If `op` sets the data of a znode that an earlier operation creates, puts the new data into the create. Returns false
+/// otherwise.
 fn set_in_create(op: &Op, earlier: &[Op], txn: &mut Txn) -> bool {
     let Op::SetData { path, data, .. } = op else {
         return false;
@@ -271,8 +271,7 @@ fn set_in_create(op: &Op, earlier: &[Op], txn: &mut Txn) -> bool {
     true
 }
 
-/// Returns the reason why an operation has failed, or `None` if it did not fail. `range` contains the operation's
-/// znode.
+/// Returns why an operation has failed, or `None` if it did not fail. `range` is the read of the operation's znode.
 fn failure(op: &Op, created: i64, range: &RangeResponse) -> Option<Error> {
     let path = path_of(op).as_str().to_owned();
     let kv = range

@@ -1,4 +1,4 @@
-//! Queues of locks: joining one, looking for the entry ahead, and waiting for it to leave.
+//! Lock queues: joining a queue, finding the entry ahead, and waiting until that entry leaves.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ impl Shared {
         let txn = Txn {
             compare: vec![created_at(&key, 0)],
             success: vec![put, queue.clone()],
-            // The entry already exists if an earlier attempt has created it and only the answer was lost.
+            // The entry already exists if an earlier attempt has created it and the answer was lost.
             failure: vec![own, queue],
         };
         let answer = self.txn(connection, txn, path.as_str()).await?;
@@ -201,8 +201,8 @@ pub(in crate::client::etcd) struct Waiter {
 }
 
 impl Waiter {
-    /// Returns whether this entry is next, and why the entry ahead has left. The entry ahead had this lease, and was
-    /// deleted at revision `at`.
+    /// Returns whether this entry is next, and why the entry ahead has left. The entry ahead belonged to `lease` and
+    /// was deleted at revision `at`.
     pub(in crate::client::etcd) async fn consequence(
         &self,
         lease: i64,
@@ -210,8 +210,8 @@ impl Waiter {
     ) -> Result<PredecessorGone> {
         let shared = &self.shared;
         let connection = shared.connected().await?;
-        // Read the session key of the entry's owner at the revision of the deletion. The key is missing if the owner's
-        // session has ended. A release puts the key in the transaction that deletes the entry.
+        // Read the session key of the deleted entry's owner, as it was at the deletion. The key is missing if the
+        // owner's session has ended. A release puts this key in the transaction that deletes the entry.
         let session = Range {
             revision: at,
             ..range(shared.keys.session(lease))
@@ -270,7 +270,7 @@ impl Children {
         self.since == 0 || are_entries && place.is_some_and(|place| place >= self.since)
     }
 
-    /// Returns the nearest entry that blocks the entry at a position of the queue.
+    /// Returns the nearest entry that blocks the entry at `position`.
     fn blocker(&self, position: usize, blockers: Blockers) -> Option<&(String, KeyValue)> {
         let blocks = |name: &str| match blockers {
             Blockers::All => true,
