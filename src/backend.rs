@@ -59,7 +59,7 @@ pub trait Backend: Send + Sync + fmt::Debug + 'static {
         None
     }
 
-    /// Returns the number of bytes that a chroot adds to each path on the wire. They count towards the size of a
+    /// Returns the number of bytes that a chroot adds to each path on the wire. These bytes count towards the size of a
     /// request. A wrapper must return the same number as the backend that it wraps.
     fn prefix_bytes(&self) -> usize {
         0
@@ -68,8 +68,8 @@ pub trait Backend: Send + Sync + fmt::Debug + 'static {
     /// Blocks until everything submitted so far has been written to the connection, for at most `limit`.
     ///
     /// `Drop` implementations call this method, on any thread. It returns immediately if waiting is useless, for
-    /// example for a store of this process or on the thread that writes. After a call has timed out, later calls return
-    /// immediately until the writing thread has made progress.
+    /// example if the store is in this process or the calling thread is the writer. After a call has timed out, later
+    /// calls return immediately until the writer has made progress.
     fn flush(&self, limit: Duration) -> Flushed {
         let _ = limit;
         Flushed::Skipped
@@ -92,8 +92,7 @@ pub trait LocalQueues {
     /// Disarms the watch of a waiting entry.
     fn cancel_watch(&self, turn: &PredecessorWatch);
 
-    /// Returns true if this session has the entry, and false also if this is unknown. Send [`Request::Exists`] to be
-    /// certain.
+    /// Returns true if this session is known to have the entry. If false, send [`Request::Exists`] to be certain.
     fn has_entry(&self, entry: EntryKey) -> bool;
 
     /// Returns the number of entries ahead of `entry`. `None` if `entry` does not exist.
@@ -118,8 +117,8 @@ pub(crate) const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(15);
 /// of the caller's executor.
 pub(crate) const FLUSH_LIMIT: Duration = Duration::from_millis(5);
 
-/// Longest time for which dropping the last client waits for clean-ups, and then again for writing the close of its
-/// session.
+/// Longest time for which dropping the last client waits for clean-ups. Writing the close of its session may then take
+/// as long again.
 pub(crate) const LAST_DROP_LIMIT: Duration = Duration::from_millis(45);
 
 /// A store that can open sessions.

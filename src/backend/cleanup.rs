@@ -1,4 +1,4 @@
-//! [`Cleanup`]: background work that must be completed after its caller is gone, with pauses between the attempts.
+//! [`Cleanup`]: background work that must be completed even if its caller is gone, with pauses between attempts.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -18,12 +18,12 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// A clean-up in progress, which deletes a znode that must not stay behind. [`SessionStatus::pending_cleanups`] counts
-/// the clean-up until it is dropped.
+/// A clean-up in progress, which deletes a znode that must not be left behind. [`SessionStatus::pending_cleanups`]
+/// counts the clean-up until it is dropped.
 ///
-/// A failed step is repeated until the session has ended, the znode is gone, or a permission is missing. Other refusals
-/// (a limit, a full disk, a server under load) may be temporary, and a znode that stays in a living session blocks its
-/// lock. Only the first refusal is logged as a warning.
+/// A failed step is repeated unless the session has ended, the znode is gone, or a permission is missing. Other
+/// refusals (a limit, a full disk, a server under load) may be temporary, and a leftover znode blocks its lock while
+/// the session lives. Only the first refusal is logged as a warning.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -53,7 +53,7 @@ pub struct Cleanup {
 
 impl Cleanup {
     pub(crate) fn of(status: &Arc<SessionStatus>, path: &ZnodePath) -> Self {
-        // Count the clean-up before its first request, because the drop of the last client waits until the count is 0.
+        // Count the clean-up before its first request, because the last client's `drop` waits until the count is 0.
         status.begin_cleanup();
         Self {
             status: status.clone(),

@@ -1,4 +1,4 @@
-//! A session's lease: the time for which we may believe that the session is alive (invariant 6).
+//! A session's lease: the time for which we may consider the session alive (invariant 6).
 //!
 //! [`LeaseState`] computes the lease from the store's answers and reads no clock. [`Lease`] is the handle that a lock
 //! keeps.
@@ -12,8 +12,8 @@ use super::status::SessionStatus;
 use crate::model::protocol::PendingProof;
 use crate::runtime::clock::BootInstant;
 
-/// A lease ends this fraction of the timeout (1/10) before the server may expire the session. A server may postpone the
-/// expiry after a stall but never expires a session earlier, so the lease always ends first.
+/// A lease ends this fraction of the timeout (1/10) before the timeout has passed. The server may expire a session
+/// later than its timeout, for example after a stall, but never earlier, so the lease always ends first.
 const MARGIN: u32 = 10;
 
 /// Fraction of the timeout (1/5) that must be left in the lease when a lock is granted, so that the lock is not lost
@@ -87,8 +87,8 @@ pub(super) struct LeaseState {
     timeout: Duration,
     /// Send time of the newest request known to have kept the session alive.
     proved: BootInstant,
-    /// Send time of the newest proven request, while the next connection may change the timeout. `None` if the timeout
-    /// is known. The lease is not extended in the meantime, because the new timeout may be shorter.
+    /// Send time of the newest proven request while the timeout is being renegotiated, otherwise `None`. Meanwhile, the
+    /// lease is not extended, because the new timeout may be shorter.
     unsettled: Option<BootInstant>,
     lapses: u64,
     connection: u64,
@@ -108,12 +108,12 @@ enum ProofRule {
 
 /// A keep-alive of an etcd lease, answered with a positive TTL.
 ///
-/// The answer alone proves nothing. A former leader that was paused may still answer it after another leader has
-/// revoked the lease. So we send a linearizable range of one of the session's own keys after the answer has arrived.
+/// The answer by itself proves nothing, because a paused former leader may still answer after another leader has
+/// revoked the lease. So after the answer has arrived, we send a linearizable range of one of the session's own keys.
 /// The header of each answer contains the term of the last entry that the answering member has applied. A new leader
 /// answers a linearizable range only after it has applied an entry of its own term. So if both answers have the same
 /// term, no election took place between them, and the leader that served the range also answered the keep-alive. The
-/// proof outlasts a later election, because a new leader starts each lease again with its full TTL. The key must exist,
+/// proof outlasts a later election, because a new leader restarts each lease with its full TTL. The key must exist,
 /// because a revoke that is already in the log may be applied after the keep-alive.
 #[cfg(feature = "etcd")]
 #[derive(Clone, Copy, Debug)]
@@ -124,8 +124,8 @@ pub(crate) struct KeepAlive {
 
 #[cfg(feature = "etcd")]
 impl KeepAlive {
-    /// Returns the time at which the session is proved to have been alive. `term` and `has_own_key` are from a
-    /// linearizable range that was sent after the answer to the keep-alive arrived.
+    /// Returns the send time of the keep-alive if the session is proved to have been alive then. `term` and
+    /// `has_own_key` are from a linearizable range that was sent after the answer to the keep-alive arrived.
     pub(crate) fn confirmed_by(self, term: u64, has_own_key: bool) -> Option<BootInstant> {
         (has_own_key && term == self.term).then_some(self.sent)
     }
@@ -140,17 +140,17 @@ impl KeepAlive {
 /// write that the follower forwards does not touch the session at the leader
 /// (`LeaderZooKeeperServer.submitLearnerRequest`).
 ///
-/// But a committed write shows that its follower was in contact with the leader. If the follower received an earlier
-/// request of the session at least a tick before, it has reported that touch. So the leader knows that the session was
-/// alive at the time of the earlier request.
+/// However, a committed write shows that its follower was in contact with the leader. By then, the follower has
+/// reported the touch of each request that it received at least a tick earlier. So the leader knows that the session
+/// was alive at the time of such a request.
 #[derive(Debug)]
 struct Ensemble {
     tick: Duration,
     touches: VecDeque<Touch>,
 }
 
-/// A committed write, or several merged ones. The follower received the last of them between `sent` and `answered`. The
-/// first of them was answered at `since`.
+/// One committed write, or several merged into one. The follower received the last write between `sent` and `answered`.
+/// The first write was answered at `since`.
 #[derive(Clone, Copy, Debug)]
 struct Touch {
     since: BootInstant,
@@ -168,8 +168,8 @@ pub(crate) struct Beat {
 
 impl LeaseState {
     /// Returns the lease of a session that was opened by a request sent at `sent`. This request is the first proof of
-    /// life, in an ensemble too, because the leader counts the timeout from the transaction that creates the session
-    /// (`PrepRequestProcessor` at `createSession`).
+    /// life. In an ensemble it is too, because the leader counts the timeout from the transaction that creates the
+    /// session (`PrepRequestProcessor` at `createSession`).
     pub(super) fn new(timeout: Duration, tick: Option<Duration>, sent: BootInstant) -> Self {
         Self {
             timeout,
@@ -317,18 +317,18 @@ impl LeaseState {
         self.lapses += u64::from(had_ended && !self.has_ended(now));
     }
 
-    /// Returns the time from the answer to a write until a later write can prove that the session was alive at the
-    /// earlier one.
+    /// Returns the shortest time between the answer to a write and a later write that can prove that the session was
+    /// alive at the earlier write.
     fn witness_delay(&self) -> Duration {
         // The leader pings its followers every half tick. By default a timeout is at least two ticks, so every quarter
         // of the timeout contains a ping. The follower's answer to this ping reports the session of the earlier write
-        // as alive. It reaches the leader before the later write, because both use the same connection.
+        // as alive. The answer reaches the leader before the later write, because both use the same connection.
         self.tick().unwrap_or_default().min(self.timeout / 4)
     }
 
-    /// Returns the time at which the next heartbeat is due. This is a third of the timeout after the last heartbeat. It
-    /// is earlier if the newest proof would otherwise become older than two thirds of the timeout, because a grant
-    /// needs a fifth of the timeout left in the lease.
+    /// Returns the time of the next heartbeat. It is due a third of the timeout after the last heartbeat, or earlier if
+    /// the newest proof would otherwise become older than two thirds of the timeout. A grant needs a fifth of the
+    /// timeout left in the lease.
     pub(super) fn next_beat(&self, last: Option<Beat>, now: BootInstant) -> BootInstant {
         let Some(last) = last else { return now };
         let third = self.timeout / BEATS;
@@ -341,7 +341,7 @@ impl LeaseState {
         let wanted = regular.min(newest.after(2 * third));
         match &self.rule {
             ProofRule::AnyAnswer => wanted,
-            // No heartbeat is needed to renew the lease, because the etcd backend itself sends keep-alives.
+            // The etcd backend renews the lease with its own keep-alives.
             #[cfg(feature = "etcd")]
             ProofRule::KeepAlive => now.after(self.idle_after()),
             ProofRule::Ensemble(ensemble) => match ensemble.touches.front() {
@@ -373,8 +373,7 @@ impl Ensemble {
     fn touch(&mut self, sent: BootInstant, answered: BootInstant, grain: Duration) {
         let has_room = self.touches.len() < MAX_TOUCHES;
         match self.touches.back_mut() {
-            // Ignore this write, because the reply to a later write was processed first, and the later write proves
-            // more.
+            // The reply to a later write, which proves more, was processed first.
             Some(last) if sent < last.sent => {}
             Some(last) if answered < last.since.after(grain) => {
                 (last.sent, last.answered) = (sent, answered);

@@ -65,9 +65,9 @@ impl ConnectOptions {
         Self::default()
     }
 
-    /// Sets how long the store keeps the session without a sign of life from the client. The end of the session deletes
-    /// its locks and other ephemeral znodes. With a short timeout, a dead client's locks become free soon. With a long
-    /// timeout, the session survives longer pauses of the process and longer network outages.
+    /// Sets how long the store keeps the session without a sign of life from the client. When the session ends, the
+    /// store deletes its locks and other ephemeral znodes. With a short timeout, a dead client's locks become free
+    /// soon. With a long timeout, the session survives longer pauses of the process and longer network outages.
     ///
     /// The default is 15 s. A store of this process (`memory:`, `file:`) has no timeout by default, so a session ends
     /// only when its client ends it.
@@ -128,9 +128,9 @@ impl ConnectOptions {
         self
     }
 
-    /// Connects to servers only with TLS, even if the URL does not ask for TLS. A URL that does (`lockkeeper+tls://`,
-    /// `zookeeper+tls://`) needs this option, because the option names the certificate authority that verifies the
-    /// server. A store of this process ignores this option.
+    /// Connects to servers only with TLS, even if the URL does not ask for TLS. A URL that asks for TLS
+    /// (`lockkeeper+tls://`, `zookeeper+tls://`) needs this option, because the option names the certificate authority
+    /// that verifies the server. A store of this process ignores this option.
     ///
     /// Connecting fails with [`Error::Tls`] if a certificate or key cannot be used. It also fails with this error if
     /// the URL's only server does not speak TLS, refuses the client's certificate, or presents an untrusted
@@ -158,8 +158,8 @@ impl ConnectOptions {
     /// Sets the tick (`tickTime`) of a ZooKeeper ensemble (2 s by default, like ZooKeeper's). The tick has no effect on
     /// sessions at a single server.
     ///
-    /// Set the tick to the servers' value. If it is shorter, a session may believe that it holds locks that it has
-    /// lost. If it is longer, the first lock after an idle time is granted later. The bounds are the same as for
+    /// Set the tick to the servers' value. If it is shorter, a client may consider a lock held after losing it. If it
+    /// is longer, the first lock after an idle time is granted later. The bounds are the same as for
     /// [`session_timeout`](Self::session_timeout).
     #[must_use]
     pub fn ensemble_tick(mut self, tick: Duration) -> Self {

@@ -33,7 +33,7 @@ pub struct SessionStatus {
     lease: Option<Mutex<LeaseState>>,
     /// Wakes tasks that wait for a fresh lease.
     renewed: Notify,
-    /// When a shorter timeout makes the lease end earlier, wakes the tasks that wait for this end.
+    /// Wakes the tasks that wait for the end of the lease when a shorter timeout makes the lease end earlier.
     shortened: Notify,
     /// Wakes the session's heartbeat task when the time of the next heartbeat may have changed.
     pulse: Arc<Notify>,
@@ -163,7 +163,7 @@ impl SessionStatus {
         let mut is_new = false;
         self.states.set(state, || {
             is_new = true;
-            // Call this before `Suspended` becomes visible. A request that is submitted after that is sent on the next
+            // Call this before `Suspended` becomes visible. A request that is submitted later is sent on the next
             // connection, so its answer must not prove writes of the lost connection.
             if state == SessionState::Suspended
                 && let Some(lease) = &self.lease
@@ -197,8 +197,8 @@ impl SessionStatus {
         }
     }
 
-    /// Marks the session as being closed from this side. The session holds nothing from now on, because the next holder
-    /// may be granted a lock before we see the answer to the close.
+    /// Marks the session as being closed by this client. The session holds no locks from now on, because the next
+    /// holder may be granted a lock before we see the answer to the close.
     pub(crate) fn set_closing(&self) {
         self.closing.store(true, Ordering::Release);
     }
@@ -210,7 +210,7 @@ impl SessionStatus {
         !is_forked() && !self.closing.load(Ordering::Acquire) && !self.state().is_final()
     }
 
-    /// Returns the error that requests of an ended session get. `None` while the session has not ended.
+    /// Returns the error that requests of an ended session fail with. `None` while the session has not ended.
     pub fn end(&self) -> Option<Error> {
         let session = self.id;
         match self.state() {
@@ -263,8 +263,8 @@ impl SessionStatus {
         self.pulse.notify_one();
     }
 
-    /// Waits until a reconnection has set a shorter timeout. The lease may then end earlier than an earlier call of
-    /// [`held_until`](Self::held_until) has returned.
+    /// Waits until a reconnection has set a shorter timeout. The lease may then end earlier than an earlier call to
+    /// [`held_until`](Self::held_until) returned.
     ///
     /// Cancel safe.
     pub fn shortened(&self) -> impl Future<Output = ()> + Send + '_ {

@@ -1,4 +1,4 @@
-//! The id of a store at a server. The first client creates a persistent znode for it under the chroot.
+//! The id of a store at a server. The first client creates a persistent znode for the id under the chroot.
 //!
 //! The id consists of the znode's data and its czxid. A tool can copy the data to another store, but not the czxid, so
 //! a copy has a different id.
@@ -16,7 +16,7 @@ use crate::runtime::platform::{hex, random};
 pub(crate) const PATH: &str = "/lockkeeper.id";
 
 /// Returns the id of the store at the ZooKeeper server of `backend`'s session. If the store has no id, creates the
-/// persistent znode `/lockkeeper.id` with `acl` and with permission to read for every client.
+/// persistent znode `/lockkeeper.id` with `acl` plus read permission for every client.
 ///
 /// Use this function in your own [`Connector`](crate::Connector), so that all clients of a store find the same id.
 ///

@@ -1,8 +1,8 @@
-//! The rule of [`KeepAlive`] in 1,000 simulated clusters of etcd whose leaders are stopped, in virtual time.
+//! Tests the rule of [`KeepAlive`] in 1,000 simulated etcd clusters whose leaders are stopped, in virtual time.
 //!
-//! Requests wait at a stopped member and are answered when it goes on. A member notices only some time later that it is
-//! no longer the leader. A new leader starts the lease again with its full time, and may find a revoke of its
-//! predecessor in its log. A client that believed each answer would hold beside the next holder in some of these rounds.
+//! A stopped member answers requests when it resumes, and notices only some time later that it is no longer the leader.
+//! A new leader restarts the lease with its full TTL, and its log may contain a revoke by its predecessor. In some
+//! rounds, a client that trusted each answer would hold the lock at the same time as the next holder.
 
 use super::{KeepAlive, MARGIN};
 use crate::runtime::clock::BootInstant;
@@ -41,9 +41,9 @@ struct Member {
     /// Term in which the member believes that it leads, until `leads_until`.
     leads: Option<u64>,
     leads_until: u64,
-    /// End of the lease, as this member knows it as a leader.
+    /// End of the lease, as computed by this member when it leads.
     lease_ends: u64,
-    /// Entries of the log that the member has applied, and the time at which it applies the others.
+    /// Number of log entries that the member has applied, and the time at which it applies the others.
     applied: usize,
     applies_at: u64,
 }
@@ -54,7 +54,7 @@ struct Entry {
     revokes: bool,
 }
 
-/// A request of the client. The member handles it at `at`, or when it goes on.
+/// A request of the client. A stopped member handles it when it resumes.
 #[derive(Clone, Copy)]
 enum Call {
     KeepAlive { sent: u64 },
@@ -68,7 +68,7 @@ struct Cluster {
     term: u64,
     leader: usize,
     log: Vec<Entry>,
-    /// Time at which a revoke of the leader is committed.
+    /// Time at which the leader's revoke is committed.
     revoked_at: Option<u64>,
     revoked: bool,
 }
@@ -89,7 +89,7 @@ impl Cluster {
         cluster
     }
 
-    /// Makes a member the leader. It applies the log of its predecessor, which may contain a revoke.
+    /// Makes a member the leader. The new leader applies its predecessor's log, which may contain a revoke.
     fn elect(&mut self, leader: usize) {
         let old = self.leader;
         self.members[old].leads_until =
@@ -128,7 +128,7 @@ impl Cluster {
             if now >= member.leads_until {
                 member.leads = None;
             }
-            // A former leader hears of the entries when it learns of its successor.
+            // A former leader receives new entries only after it has learned of its successor.
             if member.applied < end && (member.leads.is_none() || index == self.leader) {
                 if member.applies_at == 0 {
                     member.applies_at = now + lag;
@@ -168,8 +168,8 @@ impl Cluster {
         (term, !applied.iter().any(|entry| entry.revokes))
     }
 
-    /// Renews the lease at the member, or at the leader that this member knows. Returns the term in the answer's
-    /// header. The member fills in the header before the renewal. `None` if there is no answer now.
+    /// Renews the lease at the member, or at the current leader if the member does not lead. Returns the term in the
+    /// answer's header, which the member fills in before the renewal. `None` if there is no answer now.
     fn keep_alive(&mut self, member: usize) -> Option<u64> {
         let (term, _) = self.state(member);
         let at = match self.members[member].leads {
@@ -178,7 +178,7 @@ impl Cluster {
         };
         let (_, exists) = self.state(at);
         let (now, leader) = (self.now, &mut self.members[at]);
-        // A leader answers for an expired lease only when it is revoked.
+        // A leader answers a keep-alive of an expired lease only once the lease is revoked.
         let can_renew = exists && now >= leader.stopped_until && now < leader.lease_ends;
         can_renew.then(|| {
             leader.lease_ends = now + TTL;
@@ -186,7 +186,7 @@ impl Cluster {
         })
     }
 
-    /// Reads the key linearizably: the member asks the leader for the end of the log, and applies the log up to there.
+    /// Reads the key linearizably. The member asks the leader for the end of the log, and applies the log up to there.
     fn range(&self, member: usize) -> Option<(u64, bool)> {
         let is_current = self.members[member].applied == self.log.len();
         let has_leader = self.now >= self.members[self.leader].stopped_until;
@@ -194,7 +194,7 @@ impl Cluster {
     }
 }
 
-/// Returns true if the client believes in its session when the session's key is deleted.
+/// Returns true if the client still considers its session alive when the session's key is deleted.
 fn believes_too_long(seed: u64, rule: Rule) -> bool {
     let mut cluster = Cluster::new(seed);
     let (mut proved, mut member) = (0, cluster.random.below(3) as usize);
