@@ -328,8 +328,8 @@ impl Drop for Inner {
         if session.flush() != Flushed::Written || session.pending_cleanups() == 0 {
             return;
         }
-        // On a single-threaded runtime, this thread also reads the replies. It is about to block, so another thread
-        // must read them.
+        // On a single-threaded runtime, this thread also reads the replies. It is about to block, so let another thread
+        // read them.
         session.backend().read_elsewhere();
         if !session.status().wait_for_cleanups(LAST_DROP_LIMIT) {
             let (session, limit) = (session.id(), LAST_DROP_LIMIT);

@@ -1,6 +1,6 @@
-//! Probe for the protocol that a server speaks, for example TLS or HTTP. It runs if a server opens no session. The
-//! failed handshake does not show the protocol, because such a server closes the connection silently or waits for more
-//! bytes.
+//! Probe for the protocol that a server speaks, for example TLS or HTTP. It runs after a server has not opened a
+//! session. The failed attempt does not reveal the protocol, because a server that does not understand our handshake
+//! closes the connection silently or waits for more bytes.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -35,17 +35,17 @@ pub(super) fn refusal(why: &str) -> String {
 }
 
 /// Returns the protocol of a server that does not speak ours. `None` if the probe does not recognize the protocol.
-/// Blocks, usually for at most four times [`LIMIT`].
+/// Usually blocks for at most four times [`LIMIT`].
 pub(super) fn wrong_protocol(host: &str, is_tls: bool) -> Option<WrongProtocol> {
     let answer = |question: &[u8]| answer(host, question);
     let address = || host.to_owned();
     if is_tls {
-        // A server without TLS answers with its version, a refusal of `srvr`, or "This ZooKeeper instance is not
-        // currently serving requests".
+        // A server without TLS answers with its version, with a refusal of `srvr`, or with "This ZooKeeper instance is
+        // not currently serving requests".
         let is_plain = matches!(&answer(b"srvr")?, b"Zook" | b"srvr" | b"This");
         return is_plain.then(|| WrongProtocol::Tls(TlsError::NotSpoken { host: address() }));
     }
-    // Some servers wait for the end of a line, which the ClientHello does not contain but the HTTP request does.
+    // Some servers answer only after a line break, which the HTTP request contains but the ClientHello does not.
     let questions: [&[u8]; 2] = [&CLIENT_HELLO, b"GET / HTTP/1.0\r\n\r\n"];
     let mut answers = questions.into_iter().filter_map(answer);
     Some(match answers.find_map(foreign_protocol)? {

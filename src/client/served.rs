@@ -147,15 +147,15 @@ impl Opening {
                 return Ok(());
             }
             match link.failure() {
-                // Fail only if there is a single server. Of several servers, another server may have a valid
+                // Fail only if there is a single server. If there are several, another server may have a valid
                 // certificate.
                 Some(Failure::Tls(error)) if link.names.len() == 1 => {
                     return Err(Error::Tls(error));
                 }
                 Some(Failure::Down { reason, is_absent }) => {
                     failures += 1;
-                    // Warn only after as many failures as there are servers, because a single failed server of several
-                    // is no reason to warn.
+                    // Warn only after as many failures as there are servers, because one failed server among several is
+                    // no reason to warn.
                     if failures == link.names.len() {
                         let url = &self.server.url;
                         let is_absent = is_absent && self.options.tls.is_none();
@@ -175,7 +175,7 @@ impl Opening {
         let Some(status) = link.status().filter(|status| status.quorum_only()) else {
             return Ok(());
         };
-        // Read the configuration before the chroot is set, because its path is outside of the chroot.
+        // Read the configuration before the chroot is set, because the configuration's path is outside of the chroot.
         let read = Request::GetData {
             path: ZnodePath::new("/zookeeper/config")?,
             watch: false,

@@ -163,8 +163,8 @@ impl Session {
         self.0.submit(request)
     }
 
-    /// Closes the session, which from this call on holds no lock. The store deletes the session's ephemeral znodes when
-    /// the request arrives. Closing a session that is already over succeeds.
+    /// Closes the session. From this call on, the session holds no lock. The store deletes the session's ephemeral
+    /// znodes when the request arrives. Closing a session that is already over succeeds.
     ///
     /// Cancel safe: dropping the future does not stop the closing.
     pub fn close(&self) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
@@ -196,8 +196,8 @@ impl Session {
     }
 
     /// Returns the lease as soon as at least a fifth of the timeout is left before [`held_until`](Self::held_until), so
-    /// that a lock that is granted now is not lost immediately. While a session is in use, its
-    /// [heartbeat](Self::heartbeat) keeps the lease fresh, so the call usually returns immediately.
+    /// that a lock granted now is not lost immediately. While a session is in use, its [heartbeat](Self::heartbeat)
+    /// keeps the lease fresh, so the call usually returns immediately.
     ///
     /// Cancel safe.
     ///
@@ -239,7 +239,7 @@ impl Inner {
     }
 
     fn flush(&self) -> Flushed {
-        // A suspended session has no connection to write to, so waiting would block the drop for nothing.
+        // A suspended session has no connection to write to, so waiting would block the drop without any effect.
         match self.status.state().is_connected() {
             true => self.backend.flush(FLUSH_LIMIT),
             false => Flushed::Skipped,

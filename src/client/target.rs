@@ -346,7 +346,7 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             TargetKind::Memory { name } => write!(f, "memory:{name}"),
-            // After `file:`, the parser would take a path that starts with two slashes for a host.
+            // After `file:`, the parser would mistake the start of a path with two leading slashes for a host.
             TargetKind::File { path } if path.as_os_str().as_encoded_bytes().starts_with(b"//") => {
                 write!(f, "file://{}", path.display())
             }

@@ -21,7 +21,7 @@ use crate::wire::{
 pub(super) enum Dialect {
     #[default]
     Plain,
-    /// Version 3 of Lockkeeper's extension, which has no getEntry and no conditions of waiting entries.
+    /// Version 3 of Lockkeeper's extension, which has no getEntry and no conditions for waiting entries.
     Third,
     Extended,
 }
@@ -312,7 +312,7 @@ pub(super) fn about(request: &Request, session: SessionId) -> About<'_> {
     }
 }
 
-/// Name of a create in errors. For this name, [`Code::error`] reports the parent as the missing znode.
+/// Name of a create in errors. If an operation has this name, [`Code::error`] reports the parent as the missing znode.
 pub(super) const CREATE: &str = "create";
 
 fn about_op(op: &WriteOp, session: SessionId) -> About<'_> {
@@ -344,8 +344,8 @@ pub(super) fn error(number: i32, about: About<'_>) -> Error {
     })
 }
 
-/// Converts an error number and the reason that may follow it. The number determines the error if there is no reason,
-/// or if the reason is from a later version of Lockkeeper.
+/// Converts an error number and the reason that may follow it. Without a reason, or with a reason from a later version
+/// of Lockkeeper, only the number determines the error.
 pub(super) fn refused(number: i32, body: &mut Reader<'_>, about: About<'_>) -> Error {
     let reason = body.next::<wire::Refusal<'_>>().ok();
     let reason = reason.and_then(|reason| reason.error(about));
@@ -443,7 +443,7 @@ pub(super) fn read_reply(
     })
 }
 
-/// Decodes an error reply. `NoNode` is an ordinary answer to an exists or a getPredecessor.
+/// Decodes an error reply. For an exists or a getPredecessor, `NoNode` is an ordinary answer.
 pub(super) fn read_error(
     request: &Request,
     number: i32,

@@ -91,12 +91,12 @@ pub(super) struct Duties {
     pub(super) next: Option<BootInstant>,
 }
 
-/// If a busy executor has read no bytes for the session timeout divided by this number, the supervisor reads the
+/// If a busy executor has read no bytes for the session timeout divided by this number, the supervisor itself reads the
 /// connection, so that the session survives.
 const UNREAD: u32 = 6;
 
-/// With at least this many unanswered requests, a call leaves its request to the reader. The reader writes many
-/// requests together, which wakes the server only once.
+/// With at least this many unanswered requests, a call leaves writing to the reader. The reader writes many requests
+/// together, which wakes the server only once.
 const DIRECT_WRITES: usize = 4;
 
 const READ_BYTES: usize = 16 << 10;
@@ -313,12 +313,12 @@ impl Link {
     pub(super) fn supervise(self: &Arc<Self>) -> Duties {
         let reader = self.drive(|inner, now| {
             // Read before handling timeouts. After a pause of the process, time limits may have passed although the
-            // server's replies already wait in the socket.
+            // server's replies are already in the socket.
             if inner.stream.is_some() && now >= inner.unread_until() {
                 let heard = inner.session.heard();
                 // Ignore an error, because `read` has already reported the lost connection to the session.
                 let _ = inner.read(now, &self.names);
-                // The connection's reader has left these bytes unread, so the reader's runtime probably does not run.
+                // The connection's reader has left these bytes unread, so the reader's runtime is probably not running.
                 inner.lacks_reader |= inner.session.heard() != heard && inner.stream.is_some();
             }
             inner.session.handle_timeout(now);
@@ -364,8 +364,8 @@ impl Link {
         })
     }
 
-    /// Returns true once, after a connection has failed before the session was opened. The caller then probes whether
-    /// only one side uses TLS.
+    /// Returns true once if a connection has failed before the session was opened. The caller then probes whether only
+    /// one side uses TLS.
     pub(super) fn is_probe_due(&self) -> bool {
         let is_due = self.status().is_none() && matches!(self.failure(), Some(Failure::Other(_)));
         is_due && !self.is_probed.swap(true, Ordering::Relaxed)

@@ -88,7 +88,7 @@ pub(super) struct Opened {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The server has expired the session, or the client gave it up after too long without a connection.
+    /// The server has expired the session, or the client gave up the session after too long without a connection.
     Expired,
     Closed,
     /// The server has refused a new proof of identity.
@@ -208,8 +208,8 @@ pub(super) const KEPT_BYTES: usize = 8 << 10;
 
 const PINGS: u32 = 3;
 
-/// Shortest pause before an attempt to connect in the second round over the servers. The first round has no pauses. The
-/// length is random, and each further round doubles its bounds, up to [`SessionOptions::longest_pause`].
+/// Shortest pause before an attempt to connect in the second round over the servers. The first round has no pauses.
+/// Pauses are random, and each further round doubles their bounds, up to [`SessionOptions::longest_pause`].
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
 /// Bounds on the time limit of an attempt to connect. The limit is a third of the session timeout for one server, and

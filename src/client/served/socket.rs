@@ -67,7 +67,7 @@ impl Endpoint {
             is_plain: false,
             ends_with_process,
             is_network: false,
-            // An attempt costs only two system calls, so the pause can be short. With longer pauses, a client could
+            // An attempt costs only two system calls, so the pause can be short. With a longer pause, a client could
             // miss a server that is repeatedly killed and listens only briefly each time.
             longest_pause: Duration::from_millis(100),
         }

@@ -332,9 +332,9 @@ impl Session {
         })
     }
 
-    /// Proves another identity of this session, whose rights later requests also have. For the scheme `digest`, the
-    /// secret is `user:password`. If the client later opens a new session, that session proves only the identities of
-    /// [`ConnectOptions::auth`](crate::ConnectOptions::auth).
+    /// Proves another identity of this session. Later requests also have the rights of this identity. For the scheme
+    /// `digest`, the secret is `user:password`. If the client later opens a new session, that session proves only the
+    /// identities of [`ConnectOptions::auth`](crate::ConnectOptions::auth).
     ///
     /// # Errors
     /// [`Error::AuthFailed`] for a wrong proof or an unknown scheme. This error also ends the session.
@@ -355,8 +355,8 @@ impl Session {
         })
     }
 
-    /// Joins a queue of a store in this process, without a request. The effect is the same as after
-    /// [`enqueue`](Self::enqueue), or after a multi of the entry's conditions and its create.
+    /// Joins a queue of a store in this process, without a request. The effect is the same as with
+    /// [`enqueue`](Self::enqueue), or with a multi of the entry's conditions and create.
     ///
     /// Returns `None` without side effects if only a request can join the queue or report the error. The caller must
     /// then send the request. This happens, for example, if the store is in another process, if the session has a
@@ -456,8 +456,7 @@ pub struct Call<T> {
 }
 
 impl<T> Call<T> {
-    /// Returns the reply if it has arrived, otherwise returns the call. From a store in this process, the reply has
-    /// always arrived.
+    /// Returns the reply if it has arrived, otherwise the call. A store in this process always replies immediately.
     #[expect(clippy::result_large_err, reason = "as with `Response::now_or_never`")]
     #[inline]
     pub fn now_or_never(self) -> Result<Result<T>, Self> {

@@ -1,6 +1,6 @@
 //! Entry point of the fuzzer `client`, which runs a session against a server that sends well-formed and malformed
-//! answers. It checks that each request is answered exactly once, that the session sends only valid frames, and that
-//! each event belongs to a watch from a reply.
+//! answers. The fuzzer checks that each request is answered exactly once, that the session sends only valid frames, and
+//! that each event belongs to a watch that a reply armed.
 
 use std::collections::{BTreeSet, VecDeque};
 

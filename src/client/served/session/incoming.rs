@@ -236,8 +236,8 @@ impl<T> ClientSession<T> {
         Ok(())
     }
 
-    /// Closes the connection after a refused proof, and ends the session. An identity that was accepted on an earlier
-    /// connection is an exception. We then keep the session and retry, because an administrator may add the user again.
+    /// Closes the connection after a refused proof. This also ends the session, unless the identity was accepted on an
+    /// earlier connection. In that case we keep trying, because an administrator may add the user again.
     fn handle_refused_proof(&mut self, proof: Proof<T>, now: BootInstant) {
         self.outputs.push_back(Output::Disconnect);
         let was_refused = std::mem::replace(&mut self.is_refused, true);
@@ -250,8 +250,8 @@ impl<T> ClientSession<T> {
                 if self.close_by.is_some() {
                     return self.end(End::Closed);
                 }
-                // Do not return `ConnectionLoss`, because it would mean that the requests may have been executed. The
-                // server executes nothing after a refused proof.
+                // Do not return `ConnectionLoss`, which would mean that the requests may have been executed. The server
+                // executes nothing after a refused proof.
                 self.fail_replies(&Error::AuthFailed);
                 self.pause(now);
             }
