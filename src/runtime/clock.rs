@@ -102,7 +102,7 @@ impl Clock {
         SYSTEM.get_or_init(|| Self::with(None)).clone()
     }
 
-    /// Creates a virtual clock. It moves only in [`advance`](Self::advance), [`stall`](Self::stall) and
+    /// Creates a virtual clock, which advances only in calls to [`advance`](Self::advance), [`stall`](Self::stall) and
     /// [`suspend`](Self::suspend).
     pub fn new_virtual() -> Self {
         Self::with(Some(AtomicU64::new(1_000_000_000)))
@@ -127,7 +127,7 @@ impl Clock {
     }
 
     /// Returns the current moment on a clock that excludes suspended time (`CLOCK_MONOTONIC` on Linux). Do not compare
-    /// it with moments from [`now`](Self::now), because the two clocks have different zeros.
+    /// it with moments from [`now`](Self::now), because the two clocks start at different times.
     pub fn awake(&self) -> BootInstant {
         match &self.0.virtual_now {
             None => BootInstant(platform::awake_nanos()),
@@ -142,7 +142,7 @@ impl Clock {
     pub fn unix_ms(&self) -> i64 {
         match &self.0.virtual_now {
             None => platform::unix_ms(),
-            // Any fixed date will do, as long as it moves with the clock.
+            // The date may start anywhere, but must advance with the clock.
             Some(_) => 1_700_000_000_000 + self.now().as_millis() as i64,
         }
     }
@@ -204,7 +204,7 @@ impl Clock {
         timers.due.first_key_value().map(|((moment, _), _)| *moment)
     }
 
-    /// Moves a virtual clock forward, and wakes each sleeper exactly at the sleeper's moment.
+    /// Moves a virtual clock forward, and wakes each sleeper exactly when its moment is reached.
     ///
     /// # Panics
     /// Panics on the system clock.
@@ -370,7 +370,8 @@ impl Future for Sleep {
             self.forget();
             let id = self.clock.register(self.moment, context.waker());
             self.registered = Some((id, context.waker().clone()));
-            // `advance` may have passed `moment` just before we registered, and it would then never wake us.
+            // Check again, because `advance` may have passed `moment` just before we registered. It would then never
+            // wake us.
             if self.clock.now() >= self.moment {
                 self.forget();
                 return Poll::Ready(());

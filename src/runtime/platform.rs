@@ -1,8 +1,8 @@
 //! Differences between operating systems: clocks, thread priorities and files.
 //!
-//! Each system has a module with the same functions, and no other module names a system. Every system needs a clock
-//! that includes suspended time. Without one, a holder would still believe that it holds its lock after the machine has
-//! slept past the session timeout (invariant 6).
+//! Each system has a module with the same functions, and no other module refers to a system. Every system needs a clock
+//! that includes suspended time. Otherwise a holder would still consider its lock held after the machine has slept past
+//! the session timeout (invariant 6).
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod linux;

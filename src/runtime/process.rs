@@ -1,11 +1,11 @@
 //! [`ProcessIdentity`]: distinguishes a process from all others, on any machine and at any time.
 //!
-//! A process number does not suffice. The system reuses numbers, every container has its own numbers, and a socket may
+//! A process number is not sufficient. The system reuses numbers, every container has its own numbers, and a socket may
 //! be forwarded to another machine. On Linux, /proc provides the rest of the identity. On other systems, processes have
 //! no identity.
 //!
-//! [`is_forked`] detects a fork without exec. A forked child gets a copy of every handle, but none of the threads behind
-//! the handles. Without a check, parent and child would both believe that they hold the same locks. Therefore every
+//! [`is_forked`] detects a fork without exec. A forked child gets a copy of every handle, but none of the threads
+//! behind the handles. Without a check, parent and child would both consider the same locks held. Therefore every
 //! handle in the child returns errors, no lock counts as held, and dropped handles send nothing to the store (invariant
 //! 5).
 
@@ -60,7 +60,7 @@ pub(crate) fn numbering() -> Option<String> {
 impl ProcessIdentity {
     pub(crate) fn own() -> Option<Self> {
         let (pid, start_time) = stat("self")?;
-        // If /proc belongs to another pid namespace, its numbers mean other processes.
+        // If /proc belongs to another pid namespace, its numbers refer to other processes.
         if i64::from(pid) != i64::from(std::process::id()) {
             return None;
         }

@@ -195,7 +195,7 @@ impl Network {
         self.0.state.lock().listeners.remove(host);
     }
 
-    /// Connects one host to another. Waits for the end of a partition that separates them.
+    /// Connects one host to another. If a partition separates the hosts, waits until it ends.
     pub(crate) async fn connect(&self, from: &str, to: &str) -> io::Result<SimSocket> {
         for (from, to) in [(from, to), (to, from)] {
             self.pass(from, to).await;

@@ -26,7 +26,7 @@ impl Random {
         self.next() % limit
     }
 
-    /// Returns a number within a range, or its start if the range is empty.
+    /// Returns a number within a range, or the start of an empty range.
     pub fn within(&mut self, range: Range<u64>) -> u64 {
         range.start + self.below((range.end - range.start).max(1))
     }
@@ -53,7 +53,7 @@ impl Random {
         Duration::from_millis(self.within(0..longest))
     }
 
-    /// Returns a duration within a range, or its start if the range is empty.
+    /// Returns a duration within a range, or the start of an empty range.
     pub fn time_within(&mut self, range: &Range<Duration>) -> Duration {
         let width = range.end.saturating_sub(range.start).as_nanos();
         let width = u64::try_from(width).unwrap_or(u64::MAX);

@@ -48,8 +48,8 @@ impl Clock {
         self.sleep_until(moment).await;
     }
 
-    /// Wakes `waker` at the clock's next tick, at most 250 ms from now, unless the returned value is dropped before.
-    /// This is cheaper than [`next_tick`](Self::next_tick) in a separate task.
+    /// Wakes `waker` at the clock's next tick, at most 250 ms from now, unless the returned value is dropped before the
+    /// tick. This is cheaper than [`next_tick`](Self::next_tick) in a separate task.
     pub fn wake_at_next_tick(&self, waker: Waker) -> TickPlace {
         TickPlace {
             clock: self.clone(),

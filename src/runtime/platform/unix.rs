@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-/// Only the owner may read the files, because other users could read data there that the store's access lists hide.
+/// Only the owner may read the files. Otherwise other users could read data that the store's access lists hide.
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 const FOR_OTHERS: u32 = 0o077;
