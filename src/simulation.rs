@@ -36,7 +36,7 @@ pub fn network(seed: u64, weather: Weather, time: &Time) -> Network {
 pub struct Servers {
     /// The server's host, or the hosts of an ensemble's members.
     pub hosts: Vec<String>,
-    /// The tick of an ensemble, if it is one.
+    /// An ensemble's tick. `None` for a single server.
     pub ensemble_tick: Option<Duration>,
     /// True for clients that do not know our protocol extension.
     pub is_plain: bool,

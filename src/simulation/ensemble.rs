@@ -4,7 +4,7 @@
 //! Each member speaks ZooKeeper's protocol. It answers reads, watches and pings from its replica, and forwards writes
 //! to the leader. Only the leader expires sessions, and a new leader gives each session its full timeout. A follower
 //! reports live sessions when it answers the leader's pings. As in ZooKeeper 3.9, a write that a follower forwards does
-//! not prove to the leader that the write's session is alive (`LeaderZooKeeperServer.submitLearnerRequest`).
+//! not prove to the leader that the session is alive (`LeaderZooKeeperServer.submitLearnerRequest`).
 //!
 //! An election and the catch-up of a joining member use no messages and take no time. Disks never fail, and a member
 //! never loses a proposal that it has received.
@@ -191,7 +191,7 @@ impl Ensemble {
         self.0.state.lock().members[member].clock.clone()
     }
 
-    /// Returns the leader. If several members believe that they lead, returns the member that was elected last.
+    /// Returns the leader. If several members consider themselves the leader, returns the member that was elected last.
     pub fn leader(&self) -> Option<usize> {
         self.0.state.lock().leader()
     }

@@ -13,7 +13,7 @@ const MAX_ANSWER_BYTES: usize = 1_024;
 /// Tries to take over a session with a wrong password. Returns true if the server accepts it.
 ///
 /// # Errors
-/// Connection errors, also if the server closes the connection without an answer.
+/// Connection errors, for example if the server closes the connection without an answer.
 pub async fn intrude(
     network: &Network,
     (client, server): (&str, &str),

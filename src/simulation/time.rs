@@ -88,7 +88,7 @@ impl Time {
     /// Advances all clocks to the present.
     pub fn sync(&self) {
         let elapsed = self.0.start.elapsed();
-        // Several events often happen at the same moment, and only the first of them has to advance the clocks.
+        // Several events often happen at the same moment, and the clocks must advance only for the first of them.
         let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(NEVER - 1);
         if self.0.synced.swap(nanos, Ordering::Relaxed) == nanos {
             return;
@@ -109,8 +109,8 @@ impl Time {
         self.set_stopped(clock, true);
     }
 
-    /// Resumes a stopped clock. Timers that expired in the meantime are due now. If the machine `was_suspended`, the
-    /// pause does not count as time awake.
+    /// Resumes a stopped clock. Timers that expired in the meantime are due now. If `was_suspended` is true, the pause
+    /// does not count as time awake.
     pub fn go_on(&self, clock: &Clock, was_suspended: bool) {
         let behind = self.set_stopped(clock, false);
         match was_suspended {

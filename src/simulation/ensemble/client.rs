@@ -48,7 +48,8 @@ enum Phase {
 enum Pending {
     /// `None` until the replica has applied the write.
     Write(Option<Result<CoreReply>>),
-    /// Number of entries that the replica must apply before the answer. `None` until the leader has sent this number.
+    /// Number of entries that the replica must have applied before the answer is sent. `None` until the leader has sent
+    /// this number.
     Sync(Option<usize>),
     Here(SessionRequest),
 }

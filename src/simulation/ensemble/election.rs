@@ -144,7 +144,7 @@ impl State {
         core.leave_behind(Zxid(i64::from(epoch) << 32), now.unix_ms);
         core.restart_timeouts(now.moment);
         this.epoch = epoch;
-        // All entries count as committed, because the voters copy them below, and then a majority has them.
+        // All entries count as committed, because the voters copy them below, so that a majority has them.
         this.committed = this.log.len();
         this.role = Role::Leading(Box::new(Leader {
             core,

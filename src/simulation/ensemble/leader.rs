@@ -31,7 +31,7 @@ pub(super) struct Follower {
 #[derive(Clone)]
 pub(super) struct Entry {
     pub(super) epoch: u32,
-    /// `None` for a refused write, which the leader proposes, too.
+    /// `None` for a refused write, which the leader also proposes.
     pub(super) txn: Option<Txn>,
     pub(super) origin: Option<(usize, u64)>,
     /// The answer. The member that serves the waiting client takes the answer when it applies the entry.
