@@ -1,23 +1,25 @@
-//! [`Ensemble`]: three ZooKeeper servers on loopback, with proxies between each other and to their clients.
+//! [`Ensemble`]: three ZooKeeper servers or etcd members on loopback, with proxies between each other and to their
+//! clients.
 
 mod links;
 mod member;
 
+use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use testkit::{Proxy, Random, free_address};
+use testkit::{EtcdConfig, Proxy, Random, ZooKeeperConfig, four_letter_word, free_address};
 
-use self::links::{Links, Silence};
-use self::member::{Member, Role};
+use self::links::{Links, Silence, entrance};
+use self::member::{Member, Program, Role};
 use crate::run::System;
 use crate::workers::waited;
 
 pub(crate) const SERVERS: usize = 3;
 
-/// The servers' `tickTime`, in milliseconds.
+/// The ZooKeeper servers' `tickTime`, in milliseconds.
 const TICK_MS: u64 = 200;
 
 /// Time limit for a server to start or stop on a busy machine.
@@ -25,6 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running ensemble. Its fields are dropped in this order.
 pub(crate) struct Ensemble {
+    scheme: &'static str,
     members: Vec<Member>,
     links: Links,
     /// The proxies of each worker, one per server.
@@ -42,27 +45,72 @@ enum Hurt {
 }
 
 impl Ensemble {
-    /// Starts the servers from the programs in `class_path`, for this many workers.
-    pub(crate) fn start(
+    /// Starts ZooKeeper servers from the programs in `class_path`, for this many workers.
+    pub(crate) fn zookeeper(
         class_path: &str,
         folder: &Path,
         workers: usize,
         mebibytes: u64,
     ) -> io::Result<Self> {
-        let links = Links::start()?;
+        let (links, known) = Links::of_zookeepers()?;
+        let configure = |number: usize, folder: &Path, data: PathBuf| {
+            let peers = known[number].iter();
+            let members: Vec<_> = peers
+                .map(|peer| format!("{}:{}", peer.quorum, peer.election.port()))
+                .collect();
+            // Shorter timeouts than by default, because a run has many faults.
+            let config = ZooKeeperConfig::new(folder)
+                .data(data)
+                .class_path(class_path)
+                .member(number, &members)
+                .set("tickTime", TICK_MS)
+                .set("initLimit", 50)
+                .set("syncLimit", 10)
+                .property("zookeeper.fastleader.maxNotificationInterval", 1000);
+            Ok(Box::new(config) as Box<dyn Program>)
+        };
+        Self::start("zookeeper", links, folder, workers, mebibytes, configure)
+    }
+
+    /// Starts etcd members, for this many workers.
+    pub(crate) fn etcd(folder: &Path, workers: usize, mebibytes: u64) -> io::Result<Self> {
+        let peers = [(); SERVERS].map(|()| free_address());
+        let name = |number: usize| format!("member-{number}");
+        let url = |number: usize| format!("http://{}:{}", name(number), peers[number].port());
+        let cluster: Vec<_> = (0..SERVERS).map(url).collect();
+        let links = Links::of_etcds(&peers)?;
+        let configure = |number: usize, folder: &Path, data: PathBuf| {
+            let line = |other| format!("{} {}\n", entrance(number, other), name(other));
+            let hosts = folder.join("hosts");
+            fs::write(&hosts, (0..SERVERS).map(line).collect::<String>())?;
+            let config = EtcdConfig::new(folder, peers[number], &cluster, number);
+            Ok(Box::new(config.data(data).hosts(hosts)) as Box<dyn Program>)
+        };
+        Self::start("etcd", links, folder, workers, mebibytes, configure)
+    }
+
+    fn start(
+        scheme: &'static str,
+        links: Links,
+        folder: &Path,
+        workers: usize,
+        mebibytes: u64,
+        configure: impl Fn(usize, &Path, PathBuf) -> io::Result<Box<dyn Program>>,
+    ) -> io::Result<Self> {
         let member = |number| {
-            let folder = folder.join(format!("server-{}", number + 1));
-            Member::start(number, class_path, &folder, mebibytes, &links)
+            let configure = |folder: &Path, data| configure(number, folder, data);
+            Member::start(number, folder, mebibytes, configure)
         };
         let members = (0..SERVERS).map(member).collect::<io::Result<Vec<_>>>()?;
         println!("full disk: {}", members[0].disk.describe());
         let proxies_of = |_| {
             let servers = members.iter();
-            let proxy = |member: &Member| Proxy::of_bytes(free_address(), member.config.address);
+            let proxy = |member: &Member| Proxy::of_bytes(free_address(), member.program.address());
             servers.map(proxy).collect::<io::Result<_>>()
         };
         let proxies = (0..workers).map(proxies_of).collect::<io::Result<_>>()?;
         Ok(Self {
+            scheme,
             members,
             links,
             proxies,
@@ -70,16 +118,34 @@ impl Ensemble {
         })
     }
 
-    /// Returns the servers' addresses for a worker, as a ZooKeeper connection string.
+    /// Returns the servers' addresses for a worker, as in a URL.
     pub(crate) fn hosts(&self, worker: usize) -> String {
         let hosts = self.proxies[worker].iter();
         let hosts: Vec<_> = hosts.map(|proxy| proxy.address().to_string()).collect();
         hosts.join(",")
     }
 
+    /// Compacts an etcd at its present revision, by its JSON gateway.
+    fn compact(&mut self) -> Result<String, String> {
+        let member = self.pick(Role::Follower, &mut Random(0))?;
+        let address = self.members[member].program.address();
+        let call = |method: &str, body: &str| {
+            let length = body.len();
+            let head = format!("POST /v3/kv/{method} HTTP/1.0\r\nContent-Length: {length}");
+            let answer = four_letter_word(address, &format!("{head}\r\n\r\n{body}"));
+            answer.map_err(|error| format!("error: {method}: {error}"))
+        };
+        let answer = call("range", r#"{"key":"AA=="}"#)?;
+        let revision = answer.split_once(r#""revision":""#);
+        let revision = revision.and_then(|(_, rest)| rest.split('"').next());
+        let revision = revision.ok_or_else(|| format!("error: no revision in {answer}"))?;
+        call("compaction", &format!(r#"{{"revision":"{revision}"}}"#))?;
+        Ok(format!("revision {revision}"))
+    }
+
     /// Returns the leader, or one of the followers.
     fn pick(&self, wanted: Role, random: &mut Random) -> Result<usize, String> {
-        let of_role = |number: &usize| self.members[*number].role() == Some(wanted);
+        let of_role = |number: &usize| self.members[*number].program.role() == Some(wanted);
         let found: Vec<_> = (0..SERVERS).filter(of_role).collect();
         match found.len() as u64 {
             0 => Err(format!("progress: no {wanted:?} among the servers")),
@@ -143,7 +209,7 @@ impl Ensemble {
 
 impl System for Ensemble {
     fn kinds(&self) -> Vec<&'static str> {
-        vec![
+        let mut kinds = vec![
             "leader killed",
             "leader stopped",
             "leader cut off",
@@ -154,7 +220,11 @@ impl System for Ensemble {
             "follower on a full disk",
             "all killed",
             "rolling restart",
-        ]
+        ];
+        if self.tick().is_none() {
+            kinds.push("compaction");
+        }
+        kinds
     }
 
     fn hurt(&mut self, kind: &'static str, random: &mut Random) -> Result<String, String> {
@@ -169,9 +239,13 @@ impl System for Ensemble {
                 return self.hurt_one(number, how, random);
             }
         }
-        if kind == "rolling restart" {
-            self.hurt = Some(Hurt::Restarted);
-            return self.restart_all();
+        match kind {
+            "rolling restart" => {
+                self.hurt = Some(Hurt::Restarted);
+                return self.restart_all();
+            }
+            "compaction" => return self.compact(),
+            _ => {}
         }
         let all = (0..SERVERS).collect();
         self.members
@@ -190,7 +264,7 @@ impl System for Ensemble {
             }
             Some(Hurt::Stopped(number)) => self.members[number].process.signal(Signal::CONT),
             Some(Hurt::CutOff) => self.links.mend(),
-            // A ZooKeeper that cannot write its log ends or stops serving, and needs an operator.
+            // A server that cannot write its log ends or stops serving, and needs an operator.
             Some(Hurt::FullDisk(number)) => {
                 let server = &mut self.members[number];
                 server.process.end();
@@ -203,7 +277,7 @@ impl System for Ensemble {
     }
 
     fn is_well(&mut self) -> bool {
-        let roles: Vec<_> = self.members.iter().map(Member::role).collect();
+        let roles: Vec<_> = self.members.iter().map(|it| it.program.role()).collect();
         let count = |wanted| roles.iter().filter(|role| **role == Some(wanted)).count();
         (count(Role::Leader), count(Role::Follower)) == (1, SERVERS - 1)
     }
@@ -216,13 +290,13 @@ impl System for Ensemble {
         let hosts: Vec<_> = self
             .members
             .iter()
-            .map(|member| member.config.address.to_string())
+            .map(|member| member.program.address().to_string())
             .collect();
-        format!("zookeeper://{}", hosts.join(","))
+        format!("{}://{}", self.scheme, hosts.join(","))
     }
 
     fn tick(&self) -> Option<u64> {
-        Some(TICK_MS)
+        (self.scheme == "zookeeper").then_some(TICK_MS)
     }
 
     fn logs(&self) -> String {

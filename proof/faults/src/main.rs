@@ -1,7 +1,7 @@
 //! Injects faults into real servers while several processes use their locks, and checks the promises.
 //!
 //! `serve` tests `lockkeeper serve` under kill -9, SIGSTOP, a full disk and failed syncs. `ensemble` tests three
-//! ZooKeeper servers whose leader or followers are killed, stopped, cut off or run out of disk space. The workers are
+//! ZooKeeper servers or etcd members whose leader or followers are killed, stopped, cut off or run out of disk space. The workers are
 //! this program, started again. They report each grant with its token and the times at which the guard believed that
 //! it held, and each call on a register. The seed determines the faults and the workers' choices, but not the
 //! machine's scheduling. `soak` injects only client churn, and checks for an hour that nothing grows.
@@ -42,13 +42,16 @@ use crate::workers::Kind;
 enum Command {
     /// `lockkeeper serve` and clients by lockkeeper://
     Serve(Common),
-    /// Three ZooKeeper servers and clients by zookeeper://
+    /// Three ZooKeeper servers and clients by zookeeper://, or three etcd members and clients by etcd://
     Ensemble {
         #[command(flatten)]
         common: Common,
         /// Version of ZooKeeper: Debian's 3.8, or 3.9 by the jars that proof/faults/zookeeper-3.9.sh fetches.
         #[arg(long, default_value = "3.8")]
         version: Version,
+        /// Members of Debian's etcd instead.
+        #[arg(long, conflicts_with = "version")]
+        etcd: bool,
     },
     /// `lockkeeper serve` and stores in a process under mixed load: memory, descriptors, tasks and disk must not grow
     Soak(soak::Options),
@@ -92,7 +95,11 @@ fn main() -> ExitCode {
         }
         Command::Soak(options) => soak::run(&options),
         Command::Serve(common) => serve(&common),
-        Command::Ensemble { common, version } => ensemble(&common, version),
+        Command::Ensemble {
+            common,
+            version,
+            etcd,
+        } => ensemble(&common, (!etcd).then_some(version)),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -120,22 +127,32 @@ fn serve(common: &Common) -> Result<bool, String> {
     start(system, "lockkeeper", &hosts, foreign, common, &runtime)
 }
 
-fn ensemble(common: &Common, version: Version) -> Result<bool, String> {
+/// Runs faults on ZooKeepers of this version, or without a version on etcds.
+fn ensemble(common: &Common, version: Option<Version>) -> Result<bool, String> {
     if !common.without_mounts {
         disk::enter_namespace();
     }
-    let class_path = programs::zookeeper(version)?;
     let folder = TempFolder::short();
     let runtime = runtime();
-    let foreign = Foreign::all(folder.path());
-    // The servers never remove old logs here.
-    let mebibytes = 128 + (common.minutes * 32.0) as u64;
-    let started = Ensemble::start(&class_path, folder.path(), ALL_WORKERS, mebibytes);
+    let minutes = (common.minutes * 32.0) as u64;
+    let (scheme, started, foreign) = match version {
+        // The servers never remove old logs here.
+        Some(version) => {
+            let class_path = programs::zookeeper(version)?;
+            let path = folder.path();
+            let started = Ensemble::zookeeper(&class_path, path, ALL_WORKERS, 128 + minutes);
+            ("zookeeper", started, Foreign::all(path))
+        }
+        // etcd reserves two segments of 64 MB for its log.
+        None => {
+            let started = Ensemble::etcd(folder.path(), WORKERS, 256 + minutes);
+            ("etcd", started, Vec::new())
+        }
+    };
     let system = started.map_err(|error| format!("the servers do not start: {error}"))?;
-    let hosts: Vec<_> = (0..ALL_WORKERS)
-        .map(|worker| system.hosts(worker))
-        .collect();
-    start(system, "zookeeper", &hosts, foreign, common, &runtime)
+    let workers = WORKERS + foreign.len();
+    let hosts: Vec<_> = (0..workers).map(|worker| system.hosts(worker)).collect();
+    start(system, scheme, &hosts, foreign, common, &runtime)
 }
 
 /// Runs faults on a system. `hosts` has an entry per worker. The last ones are for third-party clients.

@@ -36,7 +36,7 @@ use tokio::runtime::{Builder, Runtime};
 
 pub use ask::{ask, up_to_date};
 pub use corpus::{Fuzzer, mutated, run_mutations};
-pub use etcd::Etcd;
+pub use etcd::{Etcd, EtcdConfig};
 pub use folder::TempFolder;
 pub use intercept::{Intercept, intercepted};
 pub use lent::{connect_to, end_session, lendable};

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -300,7 +300,6 @@ pub fn four_letter_word(address: SocketAddr, word: &str) -> std::io::Result<Stri
     let mut connection = TcpStream::connect_timeout(&address, limit)?;
     connection.set_read_timeout(Some(limit))?;
     connection.write_all(word.as_bytes())?;
-    connection.shutdown(Shutdown::Write)?;
     let mut answer = String::new();
     connection.read_to_string(&mut answer)?;
     Ok(answer)
