@@ -113,12 +113,12 @@ pub enum Flushed {
 #[cfg(feature = "client")]
 pub(crate) const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Longest time for which a `drop` waits until its requests are written. It is short, because the wait blocks a thread
+/// Maximum time for which a `drop` waits until its requests are written. It is short, because the wait blocks a thread
 /// of the caller's executor.
 pub(crate) const FLUSH_LIMIT: Duration = Duration::from_millis(5);
 
-/// Longest time for which dropping the last client waits for clean-ups. Writing the close of its session may then take
-/// as long again.
+/// Maximum time for which dropping the last client waits for clean-ups. Writing the request that closes its session may
+/// then take about as long again.
 pub(crate) const LAST_DROP_LIMIT: Duration = Duration::from_millis(45);
 
 /// A store that can open sessions.

@@ -1,4 +1,4 @@
-//! Certificates, keys and errors of TLS, for server and client. The public API names no rustls type, so a rustls
+//! TLS certificates, keys and errors, for both server and client. The public API names no rustls type, so a rustls
 //! upgrade does not change the API.
 
 #![cfg_attr(

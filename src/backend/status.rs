@@ -314,10 +314,11 @@ impl SessionStatus {
     /// Returns the end of the session's lease. Until that time, no other session can hold what this session holds.
     /// Returns `None` if the session has no timeout and holds everything until it ends.
     ///
-    /// The lease ends nine tenths of the timeout after the newest proven request was sent. At a single server, any
-    /// answer proves its request. In an ensemble, only the answer to a committed write proves anything. It proves not
-    /// the answered write but an earlier write on the same connection. The earlier write must have been answered at
-    /// least a [tick](Self::tick) before the later write was sent, or a quarter of the timeout if that is shorter.
+    /// The lease ends nine tenths of the timeout after the newest *proven* request was sent, that is, a request that
+    /// the server has provably counted as a sign of life. A single server proves a request by answering it. In an
+    /// ensemble, only committed writes prove anything: the answer to write B proves an earlier write A on the same
+    /// connection, not B itself. A counts only if its answer arrived at least a [tick](Self::tick) (or a quarter of the
+    /// timeout, if that is shorter) before B was sent.
     ///
     /// A reconnection may shorten the timeout and so the lease.
     #[inline]

@@ -348,7 +348,7 @@ impl Core {
     }
 }
 
-/// Upper bound of a transaction's bytes without its operation: kind, zxid, date and session.
+/// Upper bound on a transaction's bytes without its operation: kind, zxid, date and session.
 const HEAD_BYTES: usize = 1 + NUMBER_BYTES + NUMBER_BYTES + 8;
 
 const NUMBER_BYTES: usize = 10;
@@ -363,7 +363,7 @@ impl Txn {
 }
 
 impl TxnOp {
-    /// Returns an upper bound of the operation's bytes in a log, on its own or in a multi.
+    /// Returns an upper bound on the operation's bytes in a log, on its own or in a multi.
     pub(crate) fn log_bytes(&self) -> usize {
         match self {
             Self::OpenSession { password, .. } => 2 + NUMBER_BYTES + password.len(),
@@ -424,7 +424,7 @@ impl Core {
         Err(too_large(actual, limit))
     }
 
-    /// Returns an upper bound of the bytes that a request takes in the log, before the request is resolved.
+    /// Returns an upper bound on the bytes that a request takes in the log, before the request is resolved.
     pub(crate) fn txn_bytes(&self, session: SessionRef, request: &Request) -> usize {
         let known = self.sessions.slots.get(session.slot as usize);
         let identities = known.map_or(&[][..], |known| &known.identities);

@@ -185,8 +185,8 @@ pub(super) fn bytes_of_conditions(conditions: &[Condition]) -> usize {
     conditions.iter().map(bytes).sum()
 }
 
-/// Returns the bytes charged for a watch. A watch stores its path only while the znode is missing, but always pays for
-/// the path, so that deleting a znode never makes the store larger.
+/// Returns the bytes charged for a watch. A watch stores its path only while the znode is missing, but the path is
+/// always charged. Otherwise, deleting a znode could increase the charged size.
 fn bytes_of(path: &ZnodePath, is_local: bool) -> u32 {
     match is_local {
         true => 0,

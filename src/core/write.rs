@@ -424,8 +424,8 @@ fn final_name(create: &Create, creates: i64) -> (NodeName, Option<i64>) {
     let name = create.path.name();
     match create.mode.is_sequential() {
         true => (NodeName::numbered(name, creates), Some(creates)),
-        // A name that already contains a number also makes an entry, so that a converted reader or writer keeps its
-        // position.
+        // A name that already contains a sequence number also counts as a queue entry, so that a converted reader or
+        // writer keeps its position.
         false => (NodeName::text(name), sequence_of(name)),
     }
 }

@@ -139,8 +139,8 @@ impl StoreOptions {
         self
     }
 
-    /// Limits the bytes of all znodes, and of the watches, sessions and identities of other processes, counted
-    /// together.
+    /// Limits the total size, in bytes, of all znodes and of the watches, sessions and identities that belong to other
+    /// processes.
     ///
     /// - A znode counts as its path, its data, its access control list (80 bytes per entry plus the entry's texts), and
     ///   384 bytes more. This sum approximates the znode's memory use.

@@ -33,8 +33,8 @@ pub(super) struct State {
     pub(super) durable: Option<Durable>,
 }
 
-/// Wake-ups to be done after a core call, without the lock. A waker may run its task on the calling thread, and the
-/// task may call the store.
+/// Wake-ups to perform after a core call, once the lock is released. A waker may run its task on the calling thread,
+/// and the task may call the store.
 #[derive(Default)]
 pub(super) struct Wakeups {
     /// The first watch cell to wake. Most calls wake at most one watcher, so this field avoids an allocation.

@@ -103,7 +103,7 @@ impl Store {
             return Err(NotAdmitting::Pause);
         }
         match self.0.state.lock().check_session() {
-            // The log is only busy and will have room soon. New sessions wait until then.
+            // The log is merely busy and will have room soon. New sessions wait until then.
             Ok(()) | Err(Error::LimitReached { .. }) => Ok(()),
             Err(error) => Err(NotAdmitting::Refused(error)),
         }

@@ -41,7 +41,7 @@ pub(crate) trait Disk: Send + Sync + 'static {
         refused()
     }
 
-    /// Returns the path of a file for messages, or the path of the folder for an empty name.
+    /// Returns the path of the named file, for use in messages. If the name is empty, returns the path of the folder.
     fn path(&self, name: &str) -> PathBuf;
 }
 
@@ -62,7 +62,7 @@ pub(crate) trait DiskFile: Send + Sync {
 
     /// Makes all writes so far, and the length of the file, survive a power loss (`fdatasync`).
     ///
-    /// After an error, it is unknown which writes survive. A second call may then report success without writing
+    /// After an error, it is unknown which writes survive. A second sync may then report success without writing
     /// anything, because the kernel may have dropped the pages that it could not write.
     fn sync(&self) -> io::Result<()>;
 

@@ -5,8 +5,9 @@
 //! it invalid. The file names the epoch of the run that wrote it, so it also becomes invalid if a later run, for
 //! example of an older version, does not rewrite it.
 //!
-//! The first line states the epoch, the boot, and the pid and time namespaces of the process numbers. Each further line
-//! is a change: `+SESSION PID START`, or `-SESSION` if the session no longer belongs to a known process.
+//! The first line states the epoch, the boot, and the PID and time namespaces in which the numbers below are valid.
+//! Each further line is a change: `+SESSION PID START`, or `-SESSION` if the session no longer belongs to a known
+//! process.
 
 use std::collections::HashMap;
 use std::io;
@@ -40,8 +41,8 @@ enum FileState {
         most: usize,
         lines: usize,
     },
-    /// We do not write the file any more. Either a write failed and we removed the file, or the process numbers cannot
-    /// be compared across restarts on this system.
+    /// We do not write the file any more. Either a write failed and we removed the file, or PIDs cannot be compared
+    /// across restarts on this system.
     GivenUp,
 }
 

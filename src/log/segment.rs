@@ -173,8 +173,8 @@ impl Sizes {
         }
     }
 
-    /// Returns how many bytes of batches certainly fit after `offset`. The rest of the segment may be too small for the
-    /// next batch.
+    /// Returns how many bytes of batches are guaranteed to fit after `offset`. The rest of the segment may be too small
+    /// for the next batch.
     pub(crate) fn usable(&self, size: u64, offset: u64) -> u64 {
         let unusable = self.largest_batch + self.largest_txn + 2 * HEAD_BYTES;
         size.saturating_sub(offset).saturating_sub(unusable as u64)

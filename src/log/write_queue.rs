@@ -57,14 +57,14 @@ struct Queue {
     ends: bool,
 }
 
-/// Event that wakes the sleeping writer.
+/// Whether the writer sleeps, and until when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sleep {
     Not,
     UntilWork,
-    /// The due time of the batches, or anything urgent.
+    /// Until the batches are due or an urgent request arrives.
     UntilDue,
-    /// Enough requests to share the next sync, or the time limit for gathering them.
+    /// Until enough requests have gathered to share the next sync, or the time limit for gathering has passed.
     UntilGathered,
 }
 

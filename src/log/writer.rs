@@ -183,8 +183,8 @@ pub(crate) struct LogPosition {
     pub(crate) last: Zxid,
 }
 
-/// Limit of [`Writer::sync_time`]. Without it, the next batch after a disk stall would wait for more requests for about
-/// as long as the stall. The limit is long enough for nearby clients to send their next requests.
+/// Limit of [`Writer::sync_time`]. Without it, the next batch after a disk stall would wait for more requests about as
+/// long as the stall lasted. The limit is long enough for nearby clients to send their next requests.
 const MAX_SYNC_TIME: Duration = Duration::from_millis(2);
 
 pub(super) struct Writer {
@@ -221,7 +221,7 @@ impl Writer {
         while let Some(batch) = self.queue.next(used.take(), self.sync_time()) {
             if self.queue.is_short() {
                 // Do not answer the batch before more room is made. Clients that wait for their answers then send no
-                // further requests, so they are not refused if the disk is only slow and not full.
+                // further requests, so they are not refused if the disk is merely slow, not full.
                 self.allocator.wait_for_room();
             }
             // Check that we still hold the lock. Otherwise another store may be writing the same files by now.

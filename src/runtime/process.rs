@@ -1,8 +1,8 @@
 //! [`ProcessIdentity`]: distinguishes a process from all others, on any machine and at any time.
 //!
-//! A process number is not sufficient. The system reuses numbers, every container has its own numbers, and a socket may
-//! be forwarded to another machine. On Linux, /proc provides the rest of the identity. On other systems, processes have
-//! no identity.
+//! A PID does not identify a process, because the system reuses PIDs, every container has its own PIDs, and a socket
+//! may be forwarded to another machine. On Linux, /proc provides the rest of the identity. On other systems, processes
+//! have no identity.
 //!
 //! [`is_forked`] detects a fork without exec. A forked child gets a copy of every handle, but none of the threads
 //! behind the handles. Without a check, parent and child would both consider the same locks held. Therefore every

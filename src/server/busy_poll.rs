@@ -25,7 +25,7 @@ pub(super) struct BusyPoll {
     wake: Notify,
 }
 
-/// Upper bound of the limit. With a much longer window, the occasional requests of a single user would keep a core
+/// Upper bound on the limit. With a much longer window, the occasional requests of a single user would keep a core
 /// permanently busy.
 const MAX_LIMIT: Duration = Duration::from_millis(10);
 

@@ -358,9 +358,9 @@ impl Session {
     /// Joins a queue of a store in this process, without a request. The effect is the same as with
     /// [`enqueue`](Self::enqueue), or with a multi of the entry's conditions and create.
     ///
-    /// Returns `None` without side effects if only a request can join the queue or report the error. The caller must
-    /// then send the request. This happens, for example, if the store is in another process, if the session has a
-    /// timeout, or if a condition does not hold.
+    /// Returns `None`, without side effects, if joining the queue (or learning why it fails) requires a request. The
+    /// caller must then send the request. This happens, for example, if the store is in another process, if the session
+    /// has a timeout, or if a condition does not hold.
     ///
     /// The caller must eventually [`leave`](Self::leave) the queue. A caller that receives a watch must await the watch
     /// or [cancel](Self::cancel_watch) it.

@@ -199,7 +199,7 @@ fn sessions_are_admitted_up_to_their_part_of_the_limit() {
     open(admitted + 1, true).unwrap();
 }
 
-/// Two sessions that watch znodes of one multi: `many` watches twenty of them, and `one` watches one.
+/// Two sessions that watch znodes that the same multi changes: `many` watches twenty of them, and `one` watches one.
 struct Audience {
     store: Harness,
     many: SessionRef,

@@ -65,7 +65,7 @@ fn parts(op: &TxnOp) -> usize {
     }
 }
 
-/// A write is admitted if the upper bound of its size fits, but takes only its actual size in the log.
+/// A write is admitted if the upper bound on its size fits, but takes only its actual size in the log.
 #[test]
 fn no_transaction_takes_more_than_its_bound() {
     let mut ops = ops();

@@ -49,7 +49,8 @@ impl Script {
         self.step(action, client, [0, op, path, detail, flags])
     }
 
-    /// Adds one operation of a multi. `number` is the operation's index among the operations that a multi can contain.
+    /// Adds one operation of a multi. `number` selects the kind of operation: its index in the list of kinds that a
+    /// multi can contain.
     fn part(self, number: u8, path: &str, detail: u8, flags: u8) -> Self {
         let choice = Choice::of(Op::Create, path, detail, flags);
         let choice = Choice {

@@ -112,8 +112,8 @@ impl Shared {
         })
     }
 
-    /// Returns the read with which an entry finds the one ahead: the whole queue if the entries are counted, or else
-    /// the nearest ones. `newest` is the highest create revision to read, or 0 for no limit.
+    /// Returns the read with which an entry finds the entry ahead. It reads the whole queue if the entries are counted,
+    /// and otherwise only the nearest entries. `newest` is the highest create revision to read, or 0 for no limit.
     fn contenders(&self, parent: &ZnodePath, count: bool, newest: i64) -> Range {
         let all = self.keys_below(parent);
         match count {
@@ -178,18 +178,18 @@ impl Shared {
     }
 }
 
-/// Number of entries that a contender reads at first, because it usually waits for one of the nearest.
+/// Number of nearest entries that a contender reads at first. It usually waits for one of them.
 const NEAREST: i64 = 8;
 
-/// Returns the create revision of an entry if all entries ahead have lower ones. `None` for an entry of a read-write
-/// lock, because a downgrade creates a new entry for an old place.
+/// Returns an entry's create revision if every entry ahead has a lower one. Returns `None` for an entry of a read-write
+/// lock, because a downgrade creates a new entry, with a new revision, at the place of the old one.
 fn place_of(entry: &str) -> Option<i64> {
     let keeps_order = [EntryRole::Lock, EntryRole::Latch];
     let keeps_order = keeps_order.iter().any(|role| entry.contains(role.suffix()));
     sequence_of(entry).filter(|_| keeps_order)
 }
 
-/// Values that a session's key has after the session has deleted an entry.
+/// Possible values of a session's key after the session has deleted an entry.
 pub(super) const RELEASED: &[u8] = b"released";
 pub(super) const WITHDRAWN: &[u8] = b"withdrawn";
 
