@@ -101,7 +101,7 @@ pub struct LockQueue {
     pub path: ZnodePath,
     /// Kind of the lock. [`Mutex`](LockKind::Mutex) if there is no contender.
     pub kind: LockKind,
-    /// The entries that hold the lock, in order of arrival. For a semaphore one per permit.
+    /// The entries that hold the lock, in order of arrival. For a semaphore, one per permit.
     pub holders: Vec<QueueEntry>,
     /// The entries that wait, in order of arrival.
     pub waiters: Vec<QueueEntry>,

@@ -162,7 +162,7 @@ struct Entry {
 enum EntryState {
     Unread,
     Read(Box<QueueEntry>),
-    /// The entry has left, or is a persistent znode and not a contender.
+    /// The entry has left, or it is a persistent znode and therefore not a contender.
     Gone,
 }
 

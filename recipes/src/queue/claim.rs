@@ -128,7 +128,7 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// Creates the znodes. Sends the request again only if the previous one was certainly not executed.
+    /// Creates the znodes. Sends the request again only if it is certain that the previous one was not executed.
     pub(crate) async fn create(
         &mut self,
         mut send: impl FnMut() -> Call<R>,

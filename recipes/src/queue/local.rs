@@ -43,8 +43,8 @@ pub(crate) enum LocalAttempt<G> {
 const HANDED_OVER: &str = "it has been handed over";
 
 impl LocalEntry {
-    /// Adds an entry to a queue. If the lock is granted immediately and no event must report the grant, `hold` turns
-    /// the entry into a guard. `data` receives the Unix time in milliseconds.
+    /// Adds an entry to a queue. If the lock is granted immediately and the grant need not be reported by an event,
+    /// `hold` turns the entry into a guard. `data` receives the Unix time in milliseconds.
     #[inline(always)] // like `hold`, so that the parts are written directly into the guard
     pub(crate) fn enter<G>(
         client: &Client,

@@ -182,8 +182,8 @@ async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<
                 stat.version
             }
             // An earlier multi was executed and its reply was lost, or the holder was removed by force. The owner of
-            // `to` shows which of the two happened. A znode of another owner proves nothing, because any client can
-            // compute the name.
+            // `to` shows which of the two happened. A znode that another session owns does not prove that our multi was
+            // executed, because any client can compute the name.
             Err(Error::NoNode { .. }) => {
                 let created = created_at(session, to).await.map_err(ended)?;
                 claim.resolve(created.is_some());

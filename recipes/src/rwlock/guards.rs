@@ -53,7 +53,8 @@ impl ReadGuard {
     /// The lock is never free in between, so no other client writes between this reader's reads and its writes. The
     /// writer gets a new token.
     ///
-    /// A contender that joins at about the same time may see this reader as a writer until a refused upgrade is undone.
+    /// If the upgrade is refused, a contender that joins during the attempt may see this reader as a writer until the
+    /// attempt is undone.
     ///
     /// Not cancel safe: if the future is dropped, the upgrade continues and then releases the lock.
     ///

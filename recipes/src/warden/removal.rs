@@ -31,7 +31,7 @@ impl Removal {
         let deleted = match &self.only_while {
             None => session.delete(&path, version).await,
             // Check our own entry in the same transaction. A warden that was paused and has lost its lock must not
-            // remove holders while its successor does.
+            // remove holders at the same time as its successor.
             Some(own) => {
                 let check = Op::Check {
                     path: own.clone(),
