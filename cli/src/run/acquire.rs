@@ -96,8 +96,9 @@ impl Goal {
         !matches!(self, Self::Lock(Lock::Shared(_) | Lock::Permits { .. }))
     }
 
-    /// Fails if an outer `run` holds one of these locks, because we and the outer `run` would wait for each other. If
-    /// the outer token is no longer in the queue, that lock was released.
+    /// Fails if an outer `run` holds one of these locks, because we and the outer `run` would wait for each other. A
+    /// lock whose queue does not contain the outer token does not count, because the outer `run` has already released
+    /// it.
     async fn check_nesting(&self, client: &Client) -> Result<(), Failure> {
         let Ok(held) = std::env::var(HELD) else {
             return Ok(());

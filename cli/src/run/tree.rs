@@ -15,7 +15,7 @@ use std::time::Duration;
 use lockkeeper_store::Clock;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, wait};
 
-/// Interval between repeated kills. A process that was forked while its parent died survives the first kill.
+/// Interval between repeated kills. A process that was forked just as its parent was killed survives the first kill.
 pub(super) const KILL_AGAIN: Duration = Duration::from_millis(50);
 
 /// Interval between repeated kills in [`Tree::end`]. Must be shorter than the delay after which the guardian restarts a

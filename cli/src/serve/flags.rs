@@ -26,7 +26,7 @@ pub(crate) struct Flags {
     /// Permissions of the Unix socket's file, as octal digits. Clients need write permission to connect
     #[arg(long, value_name = "MODE", value_parser = values::mode, default_value = "600", help_heading = "Addresses")]
     pub(crate) unix_mode: u32,
-    /// Ends the session of a Unix socket's client when the client's process exits, without waiting for the timeout
+    /// Ends the session of a client on the Unix socket when its process exits, without waiting for the timeout
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, hide_possible_values = true, help_heading = "Addresses")]
     pub(crate) watch_processes: bool,
     /// Address that serves /metrics (in Prometheus text format) and the probes /healthz and /readyz over HTTP [default:
@@ -159,7 +159,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", value_parser = values::count, help_heading = "Limits")]
     pub(crate) max_connections_per_address: Option<usize>,
     /// Maximum number of half-open connections, which lack a session or required authentication. Above this limit, the
-    /// server closes the oldest from the address that has the most
+    /// server closes the oldest half-open connection from the address with the most
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "1024", help_heading = "Limits")]
     pub(crate) max_half_open: usize,
     /// Time limit for a connection to open a session and, if required, to authenticate
@@ -171,12 +171,12 @@ pub(crate) struct Flags {
     /// Maximum number of unanswered requests of one connection
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "1024", help_heading = "Limits")]
     pub(crate) max_in_flight: usize,
-    /// Maximum size of a client's unread replies, at least 64K. A small --max-memory reduces it. Above this limit, the
-    /// server closes the connection
+    /// Maximum size of a client's unread replies, at least 64K. A small --max-memory reduces this limit. If it is
+    /// exceeded, the server closes the connection
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, default_value = "16M", help_heading = "Limits")]
     pub(crate) max_outgoing: usize,
-    /// Maximum total size of incomplete requests, at least 32M. A small --max-memory reduces it. Above this limit, the
-    /// server closes the connection with the oldest incomplete request
+    /// Maximum total size of incomplete requests, at least 32M. A small --max-memory reduces this limit. If it is
+    /// exceeded, the server closes the connection with the oldest incomplete request
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, default_value = "256M", help_heading = "Limits")]
     pub(crate) max_unfinished: usize,
     /// Maximum number of sessions

@@ -121,7 +121,7 @@ impl<'a> Reloader<'a> {
     fn replace(&self, server: &Server) -> Result<String, String> {
         let config = Config::read(self.given)?;
         let plan = Plan::of(&config.flags)?;
-        // An empty list of users admits every client. At a start, an operator may choose this, and the server logs a
+        // An empty list of users admits every client. At startup, an operator may choose this, and the server logs a
         // warning. A reload refuses an empty list, because it may result from a truncated file.
         if config.flags.user.is_empty() && !self.current.lock().users.is_empty() {
             return Err("no user is left, so any name with any password would be accepted: restart the server if you want this".into());

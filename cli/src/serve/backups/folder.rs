@@ -1,7 +1,7 @@
 //! [`BackupFolder`]: the backups of one store, in a folder that may also contain the backups of other stores.
 //!
-//! Each backup is written in a separate work folder and renamed once it is complete and synced. Every file with the
-//! name of a backup is therefore complete. We remove only files with names of this store's backups.
+//! Each backup is written to a separate work folder and renamed once it is complete and synced. Every file with the
+//! name of a backup is therefore complete. We remove only files whose names mark them as backups of this store.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
