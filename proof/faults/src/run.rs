@@ -243,11 +243,7 @@ impl<S: System> Run<S> {
     /// Ends the workers' tasks in order, and checks what remains.
     fn finish(&mut self) -> bool {
         self.say("all faults are over: each task finishes its turn");
-        let late = self.workers.finish_within(PATIENCE);
-        if !late.is_empty() {
-            let late = late.join(", ");
-            return self.broken(&format!("progress: {late} cannot finish"));
-        }
+        let late = self.workers.finish_within(PATIENCE).join(", ");
         let runtime = self.runtime.clone();
         let left = runtime.block_on(async {
             let connect = connect_options(TIMEOUT_MS, self.system.tick());
@@ -256,6 +252,10 @@ impl<S: System> Run<S> {
             self.read_registers(&client).await?;
             no_entry_is_left(&client).await
         });
+        if !late.is_empty() {
+            let left = left.err().unwrap_or_default();
+            return self.broken(&format!("progress: {late} cannot finish\n{left}"));
+        }
         if let Err(why) = left {
             return self.broken(&why);
         }
