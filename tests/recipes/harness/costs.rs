@@ -10,9 +10,12 @@ use crate::common::*;
 /// Queue lengths at which a hand-over must cost the same.
 pub(crate) const SIZES: [usize; 3] = [2, 100, 1_000];
 
-/// Returns these lengths. Skips the longest for a lent client, which takes over a minute with it.
+/// Returns these lengths. Skips the longest for a lent client and for etcd, which take over a minute with it.
 pub(crate) fn sizes(env: &Env) -> &'static [usize] {
-    if env.is_lent() { &SIZES[..2] } else { &SIZES }
+    match env.is_lent() || env.is_etcd() {
+        true => &SIZES[..2],
+        false => &SIZES,
+    }
 }
 
 /// Number of measured hand-overs. One of them may contain a renewal of the session.
