@@ -332,3 +332,31 @@ async fn another_store_behind_the_url_is_refused() {
     })
     .await;
 }
+
+/// A member that was cut off carries out a request after its client has repeated it at another member.
+#[tokio::test]
+async fn a_request_that_is_executed_late_leaves_no_entry() {
+    let etcd = tokio::task::spawn_blocking(Etcd::start).await.unwrap();
+    within_reason(async {
+        for _ in 0..20 {
+            let proxy = || Proxy::of_bytes(free_address(), etcd.address()).unwrap();
+            let proxies = [proxy(), proxy()];
+            let [first, second] = proxies.each_ref().map(Proxy::hosts);
+            let options = ConnectOptions::new().session_timeout(Duration::from_secs(2));
+            let url = format!("etcd://{first},{second}{}", unique("/late"));
+            let client = connect_with(&url, options).await.unwrap();
+            let mutex = Mutex::new(&client, LOCK).unwrap();
+            let used = proxies.iter().position(|it| !it.carried().is_empty());
+            let used = &proxies[used.expect("one of them is used")];
+            used.hold_requests();
+            mutex.lock().await.unwrap().release().await.unwrap();
+            used.mend();
+            used.wait_until_closed();
+            let again = mutex.lock().await.unwrap();
+            let session = client.current_session();
+            assert_eq!(children(&session, LOCK).await.len(), 1);
+            again.release().await.unwrap();
+        }
+    })
+    .await;
+}
