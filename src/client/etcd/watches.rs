@@ -411,7 +411,8 @@ pub(super) async fn run(shared: Arc<Shared>, mut commands: mpsc::UnboundedReceiv
             let _ = requests.send(request(WatchCommand::Create(create.clone())));
         }
         let connected = shared.status.connection();
-        let Ok(mut answers) = connection.watch(receiver).await else {
+        let opened = tokio::time::timeout(shared.patience(), connection.watch(receiver));
+        let Ok(Ok(mut answers)) = opened.await else {
             shared.lost(&connection);
             continue;
         };
