@@ -139,6 +139,7 @@ impl Members {
         Ok(Connection {
             channel: connected.map_err(|error| failed(&error))?,
             number: self.opened.fetch_add(1, Ordering::Relaxed),
+            fence: 0,
         })
     }
 }
@@ -182,6 +183,8 @@ pub(super) struct Connection {
     channel: Channel,
     /// Number of the connection, counted in the order of opening.
     number: u64,
+    /// Revision at which the session started to use the connection, or 0 before.
+    pub(super) fence: i64,
 }
 
 impl Connection {

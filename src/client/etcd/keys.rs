@@ -67,6 +67,11 @@ impl Keys {
         format!("{}/lockkeeper.sessions/{lease:016x}", self.prefix).into_bytes()
     }
 
+    /// Returns the key that the session with this lease puts with each new connection.
+    pub(super) fn fence(&self, lease: i64) -> Vec<u8> {
+        [&self.session(lease)[..], b"/connection"].concat()
+    }
+
     pub(super) fn candidates(&self, path: &ZnodePath) -> Candidates {
         let exact = self.exact(path);
         let numbered = sequence_of(path.name()).filter(|number| *number > 0);

@@ -152,6 +152,7 @@ pub(super) const LESS: i32 = 2;
 /// Properties of a key. The operand's field number is the property's number plus four.
 pub(super) const VERSION: i32 = 0;
 pub(super) const CREATE: i32 = 1;
+pub(super) const MODIFY: i32 = 2;
 pub(super) const VALUE: i32 = 3;
 
 #[derive(Clone, PartialEq, Message)]
@@ -162,7 +163,7 @@ pub(super) struct Compare {
     pub(super) property: i32,
     #[prost(bytes = "vec", tag = "3")]
     pub(super) key: Vec<u8>,
-    #[prost(oneof = "Operand", tags = "4, 5, 7")]
+    #[prost(oneof = "Operand", tags = "4, 5, 6, 7")]
     pub(super) operand: Option<Operand>,
     /// First key after the range, if the comparison must hold for every key of a range.
     #[prost(bytes = "vec", tag = "64")]
@@ -175,6 +176,8 @@ pub(super) enum Operand {
     Version(i64),
     #[prost(int64, tag = "5")]
     CreateRevision(i64),
+    #[prost(int64, tag = "6")]
+    ModifyRevision(i64),
     #[prost(bytes = "bytes", tag = "7")]
     Value(bytes::Bytes),
 }

@@ -11,8 +11,9 @@ use tonic::Code;
 use super::channel::{Connection, Failure};
 use super::keys::{stat, takes_number};
 use super::messages::{
-    KeyValue, LEASE_GRANT, LeaseGrant, LeaseGrantResponse, Operation, OperationResponse, Range,
-    RangeResponse, RequestOp, TXN, Txn, TxnResponse, operation, put, range, ranges, revision,
+    KeyValue, LEASE_GRANT, LeaseGrant, LeaseGrantResponse, MODIFY, Operand, Operation,
+    OperationResponse, Range, RangeResponse, RequestOp, TXN, Txn, TxnResponse, compare, operation,
+    put, range, ranges, revision,
 };
 use super::session::Shared;
 use super::watches::{Armed, Target};
@@ -47,21 +48,34 @@ use self::queue::{RELEASED, WITHDRAWN};
 type Node = (Vec<u8>, i64);
 
 impl Shared {
-    /// Executes a transaction, which also reads the session's key. If the session has ended, the caller gets an error,
-    /// as in ZooKeeper, and not an answer that lacks the session's own znodes.
+    /// Executes a transaction. As in ZooKeeper, a session that has ended gets its end as the error, and not an answer
+    /// that lacks its own znodes, and a write that arrives late from an earlier connection has no effect. Both are seen
+    /// from the session's fence.
     async fn txn(&self, connection: &Connection, mut txn: Txn, about: &str) -> Result<TxnResponse> {
-        let own_key = operation(Operation::Range(range(self.own_key.clone())));
-        txn.success.push(own_key.clone());
-        txn.failure.push(own_key);
+        let is_read = |op: &RequestOp| matches!(op.operation, Some(Operation::Range(_)));
+        if !txn.success.iter().all(is_read) {
+            let fence = Operand::ModifyRevision(connection.fence);
+            txn.compare.push(compare(MODIFY, &self.fence_key, fence));
+        }
+        let fence = operation(Operation::Range(range(self.fence_key.clone())));
+        txn.success.push(fence.clone());
+        txn.failure.push(fence);
         let operations = txn.success.len().max(txn.failure.len());
         check_count(operations.max(txn.compare.len()))?;
         let answer = self.call_kv(connection, TXN, txn);
         let mut answer: TxnResponse = answer.await.map_err(|failure| self.error(failure, about))?;
-        match answer.responses.pop().and_then(|own| own.response) {
-            Some(OperationResponse::Range(own)) if own.count == 1 => {}
-            _ => self.check_alive(connection).await?,
+        let fence = match answer.responses.pop().and_then(|fence| fence.response) {
+            Some(OperationResponse::Range(mut fence)) => fence.kvs.pop(),
+            _ => None,
+        };
+        match fence {
+            Some(fence) if fence.mod_revision == connection.fence => Ok(answer),
+            Some(_) => Err(Error::ConnectionLoss),
+            None => {
+                self.check_alive(connection).await?;
+                Err(Error::ConnectionLoss)
+            }
         }
-        Ok(answer)
     }
 
     /// Reads ranges at one revision, and returns this revision.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use prost::Message;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -19,7 +20,7 @@ use super::channel::{Connection, Failure, Members, spawn};
 use super::keys::Keys;
 use super::messages::{
     Answer, LEASE_GRANT, LEASE_REVOKE, LeaseGrant, LeaseGrantResponse, LeaseRevoke,
-    LeaseRevokeResponse, Put, PutResponse, Range, RangeResponse,
+    LeaseRevokeResponse, Range, RangeResponse, TXN, Txn, TxnResponse, put, revision,
 };
 use super::requests::path_of;
 use super::watches::{self, Watches};
@@ -64,6 +65,8 @@ pub(super) struct Shared {
     members: Members,
     /// Key that represents the session. The lease exists if a read finds this key.
     pub(super) own_key: Vec<u8>,
+    /// Key whose revision is that of the connection's [`fence`](Connection::fence).
+    pub(super) fence_key: Vec<u8>,
     connection: Mutex<Option<Connection>>,
     /// Held by the task that connects, so that waiting tasks do not make attempts of their own.
     connecting: tokio::sync::Mutex<Pacing>,
@@ -140,18 +143,19 @@ impl EtcdSession {
         let shared = Arc::new(Shared {
             status: Arc::new(status.with_keep_alive()),
             own_key: keys.session(granted.id),
+            fence_key: keys.fence(granted.id),
             keys,
             lease: granted.id,
             revision,
             watches,
             members,
-            connection: Mutex::new(Some(connection.clone())),
+            connection: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
             made: Mutex::default(),
             progress: Mutex::default(),
             progressed: Condvar::new(),
         });
-        shared.put_own_key(&connection).await?;
+        shared.fence(connection).await?;
         let (requests, jobs) = mpsc::unbounded_channel();
         tokio::spawn(carry_out_all(shared.clone(), jobs));
         tokio::spawn(keep_alive(shared.clone()));
@@ -311,10 +315,10 @@ impl Shared {
         };
         match self.beat(&connection).await {
             Ok(Beat::Gone) => self.status.set_state(SessionState::Expired),
-            Ok(_) => {
-                *self.connection.lock() = Some(connection);
+            Ok(_) if self.fence(connection).await.is_ok() => {
                 self.status.set_state(SessionState::Reconnected);
             }
+            Ok(_) => {}
             Err(_) => {}
         }
     }
@@ -354,13 +358,13 @@ impl Shared {
         if has_own_key {
             return Ok(Beat::Unproved);
         }
-        match self.put_own_key(connection).await {
+        match self.put_own_keys(connection).await {
             Err(Failure::Refused {
                 code: tonic::Code::NotFound,
                 ..
             }) => Ok(Beat::Gone),
             Err(failure) => Err(failure),
-            Ok(()) => Ok(Beat::Unproved),
+            Ok(_) => Ok(Beat::Unproved),
         }
     }
 
@@ -399,14 +403,24 @@ impl Shared {
         Ok(answer)
     }
 
-    async fn put_own_key(&self, connection: &Connection) -> Result<(), Failure> {
-        let put = Put {
-            key: self.own_key.clone(),
-            lease: self.lease,
-            ..Put::default()
+    /// Uses a connection from now on. No write of an earlier connection is executed afterwards, however late it
+    /// arrives: each compares the revision of the session's fence. So a client that has lost an answer and then reads
+    /// that its entry is absent knows that the entry will not be created.
+    async fn fence(&self, mut connection: Connection) -> Result<(), Failure> {
+        connection.fence = self.put_own_keys(&connection).await?;
+        *self.connection.lock() = Some(connection);
+        Ok(())
+    }
+
+    /// Puts the session's keys, and returns the revision.
+    async fn put_own_keys(&self, connection: &Connection) -> Result<i64, Failure> {
+        let put = |key: &Vec<u8>| put(key.clone(), Bytes::new(), self.lease);
+        let txn = Txn {
+            success: vec![put(&self.own_key), put(&self.fence_key)],
+            ..Txn::default()
         };
-        let put = self.call_kv(connection, "/etcdserverpb.KV/Put", put);
-        put.await.map(|PutResponse { .. }| ())
+        let answer: TxnResponse = self.call_kv(connection, TXN, txn).await?;
+        Ok(revision(answer.header))
     }
 }
 
