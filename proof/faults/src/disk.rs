@@ -17,7 +17,7 @@ const NAMESPACE: &str = "LOCKKEEPER_FAULTS_NAMESPACE";
 
 /// Enters a private mount namespace by re-executing this program. Returns if that is impossible or already done.
 pub(crate) fn enter_namespace() {
-    if std::env::var_os(NAMESPACE).is_some() {
+    if may_mount() {
         return;
     }
     let as_root = rustix::process::geteuid().is_root();
@@ -39,6 +39,11 @@ pub(crate) fn enter_namespace() {
     }
 }
 
+/// Returns `true` in a private mount namespace.
+pub(crate) fn may_mount() -> bool {
+    std::env::var_os(NAMESPACE).is_some()
+}
+
 pub(crate) struct Disk {
     path: PathBuf,
     kind: Kind,
@@ -53,12 +58,11 @@ enum Kind {
 impl Disk {
     pub(crate) fn new(path: &Path, mebibytes: u64) -> io::Result<Self> {
         fs::create_dir_all(path)?;
-        let is_private = std::env::var_os(NAMESPACE).is_some();
         let size = format!("size={mebibytes}m,mode=700");
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(path);
         mount.stderr(Stdio::null());
-        let is_mounted = is_private && mount.status().is_ok_and(|status| status.success());
+        let is_mounted = may_mount() && mount.status().is_ok_and(|status| status.success());
         Ok(Self {
             path: path.to_owned(),
             kind: match is_mounted {
