@@ -48,9 +48,9 @@ use self::queue::{RELEASED, WITHDRAWN};
 type Node = (Vec<u8>, i64);
 
 impl Shared {
-    /// Executes a transaction. As in ZooKeeper, a session that has ended gets its end as the error, and not an answer
-    /// that lacks its own znodes, and a write that arrives late from an earlier connection has no effect. Both are seen
-    /// from the session's fence.
+    /// Executes a transaction, which also checks the session's [fence](Connection::fence). So, as in ZooKeeper, a write
+    /// that arrives late from an earlier connection has no effect, and a session that has ended gets its end as the
+    /// error, and not an answer that lacks its own znodes.
     async fn txn(&self, connection: &Connection, mut txn: Txn, about: &str) -> Result<TxnResponse> {
         let is_read = |op: &RequestOp| matches!(op.operation, Some(Operation::Range(_)));
         if !txn.success.iter().all(is_read) {

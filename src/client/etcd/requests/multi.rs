@@ -103,7 +103,7 @@ impl Shared {
                 false => error,
             })?);
         }
-        // Always leave room for the put of the departure and the read of the session's key. Otherwise one transaction
+        // Always leave room for the put of the departure and the read of the session's fence. Otherwise one transaction
         // could create more entries than one transaction can delete.
         check_count(txn.success.len() + 2)?;
         let leaves =
