@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex as Lock};
 
 use lockkeeper::{Client, ConnectOptions, Guard, Mutex, SessionState};
 use lockkeeper_store::{Flushed, spawn_detached};
-use testkit::{Intercept, Proxy, SWEEP, Served, alone, intercepted, unique, within_reason};
+use testkit::{
+    Intercept, Proxy, SWEEP, Served, alone, free_address, intercepted, unique, within_reason,
+};
 
 use crate::common::*;
 
@@ -48,7 +50,10 @@ struct Wired {
 
 impl Wired {
     async fn to(scheme: &str, server: std::net::SocketAddr) -> Self {
-        let proxy = Proxy::to(server);
+        Self::over(Proxy::to(server), scheme).await
+    }
+
+    async fn over(proxy: Proxy, scheme: &str) -> Self {
         let url = format!("{scheme}://{}/{}", proxy.hosts(), unique("drops"));
         let options = ConnectOptions::new().create_chroot().session_timeout(LONG);
         let first = lockkeeper::connect_with(url.as_str(), options.clone())
@@ -147,6 +152,22 @@ over_a_wire! {
     async fn a_drop_as_a_reply_is_delivered_writes_its_release_itself(wired: Wired) {
         assert_eq!(wired.drop_on_the_io_thread().await, [Flushed::Written]);
     }
+}
+
+#[tokio::test]
+async fn an_etcd_that_does_not_read_is_waited_for_once() {
+    let server = testkit::etcd().address();
+    let proxy = Proxy::of_bytes(free_address(), server).unwrap();
+    within_reason(async {
+        let wired = Wired::over(proxy, "etcd").await;
+        let guards = wired.guards(GUARDS).await;
+        wired.proxy.hold_requests();
+        drop(guards);
+        let mut outcomes = wired.flushes.take();
+        assert_eq!(outcomes.remove(0), Flushed::TimedOut);
+        assert_eq!(outcomes, [Flushed::Skipped; GUARDS - 1]);
+    })
+    .await;
 }
 
 #[derive(Clone, Debug, Default)]
