@@ -84,8 +84,8 @@ impl Flags {
         self.max_connections.unwrap_or_else(default)
     }
 
-    /// Returns `true` if the server follows its locks. With `--idle-exit`, the server does not follow them for the
-    /// metrics, because the client that follows the locks would keep the server from becoming idle.
+    /// Returns `true` if the server observes its own locks, for which it uses a client. With `--idle-exit`, metrics are
+    /// no reason to observe them, because this client would keep the server from becoming idle.
     pub(super) fn follows_locks(&self) -> bool {
         self.dashboard.is_some() || self.metrics_listen.is_some() && self.idle_exit.is_none()
     }

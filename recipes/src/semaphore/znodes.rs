@@ -222,8 +222,8 @@ impl Znodes {
         }
     }
 
-    /// Returns the reads for the supply. The Stat of the znode `leases` has the number of leases, so no read lists
-    /// them.
+    /// Returns the reads that show how many permits are free. The number of leases is in the Stat of the znode `leases`,
+    /// so they need not be listed.
     pub(super) fn reads(&self) -> Vec<ReadOp> {
         [self.permits.path(), self.leases.path()]
             .map(|path| ReadOp::GetData(path.clone()))

@@ -355,8 +355,8 @@ impl Session {
         })
     }
 
-    /// Joins a queue of a store in this process, without a request. The effect is the same as with
-    /// [`enqueue`](Self::enqueue), or with a multi of the entry's conditions and create.
+    /// Joins a queue without a request, if the store is in this process. The effect is the same as that of
+    /// [`enqueue`](Self::enqueue), or of a multi that checks the entry's conditions and creates the entry.
     ///
     /// Returns `None`, without side effects, if joining the queue (or learning why it fails) requires a request. The
     /// caller must then send the request. This happens, for example, if the store is in another process, if the session

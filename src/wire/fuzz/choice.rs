@@ -1,4 +1,5 @@
-//! [`Choice`]: a request that four bytes of a fuzzer's input choose. Every value is valid, so that no input is wasted.
+//! [`Choice`]: a request that is selected by four bytes of a fuzzer's input. Every value of the bytes is valid, so no
+//! input is wasted.
 
 use crate::model::data;
 use crate::wire::*;
