@@ -24,11 +24,11 @@ use super::messages::{
 };
 use super::requests::path_of;
 use super::watches::{self, Watches};
-use crate::backend::{Backend, Flushed, KeepAlive, SessionStatus};
+use crate::backend::{Backend, FLUSH_LIMIT, Flushed, KeepAlive, LAST_DROP_LIMIT, SessionStatus};
 use crate::model::error::{Error, Result};
 use crate::model::path::ZnodePath;
 use crate::model::protocol::{ReadOp, Reply, Request, Response};
-use crate::model::types::{SessionId, SessionState};
+use crate::model::types::{HumanDuration, SessionId, SessionState};
 use crate::runtime::clock::Clock;
 
 /// Number of keep-alives per lease time.
@@ -82,6 +82,8 @@ struct Progress {
     submitted: u64,
     /// Numbers of the requests that are not finished.
     unfinished: BTreeSet<u64>,
+    /// True if a wait has timed out and no request has finished since.
+    is_stuck: bool,
 }
 
 /// Pauses before attempts to connect. Attempts within a second of each other are slowed down even if they succeed,
@@ -239,6 +241,10 @@ impl Backend for EtcdSession {
             return Flushed::Skipped;
         }
         let mut progress = self.shared.progress.lock();
+        // A server that does not answer delays only one of many drops.
+        if progress.is_stuck {
+            return Flushed::Skipped;
+        }
         let submitted = progress.submitted;
         let end = std::time::Instant::now() + limit;
         while progress
@@ -248,6 +254,9 @@ impl Backend for EtcdSession {
         {
             let timed_out = self.shared.progressed.wait_until(&mut progress, end);
             if timed_out.timed_out() {
+                progress.is_stuck = true;
+                drop(progress);
+                tracing::warn!(limit = %HumanDuration(limit), "requests not written in time");
                 return Flushed::TimedOut;
             }
         }
@@ -256,10 +265,15 @@ impl Backend for EtcdSession {
 }
 
 impl Drop for EtcdSession {
+    /// Waits a limited time until the lease is revoked, because the process may exit right after the drop.
     fn drop(&mut self) {
         // In a forked child, the lease belongs to the parent, so do not revoke it.
         if self.shared.status.end().is_none() {
             drop(self.submit(Request::Close));
+            // A session without an id was not opened, and is dropped on the thread that has to revoke its lease.
+            if self.store_id.is_some() {
+                self.flush(LAST_DROP_LIMIT + FLUSH_LIMIT);
+            }
         }
     }
 }
@@ -277,7 +291,10 @@ impl Shared {
     }
 
     fn finished(&self, number: u64) {
-        self.progress.lock().unfinished.remove(&number);
+        let mut progress = self.progress.lock();
+        progress.unfinished.remove(&number);
+        progress.is_stuck = false;
+        drop(progress);
         self.progressed.notify_all();
     }
 
