@@ -101,7 +101,7 @@ impl JournalState {
     };
 }
 
-/// How strongly the log guarantees a transaction, from the weakest to the strongest.
+/// Guarantee of the log for a transaction, from the weakest to the strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum LogMode {
     None,

@@ -57,7 +57,7 @@ struct Queue {
     ends: bool,
 }
 
-/// Whether the writer sleeps, and until when.
+/// State of the writer: awake, or asleep until an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sleep {
     Not,

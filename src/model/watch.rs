@@ -39,7 +39,7 @@ pub struct WatchedEvent {
     pub path: ZnodePath,
     /// The transaction, or `None` if the server does not report it (ZooKeeper before 3.9).
     pub zxid: Option<Zxid>,
-    /// Whether the waiter is still blocked, and why its predecessor was deleted. Only set for watchers of
+    /// Deletion of the predecessor: its reason, and whether the waiter is still blocked. Only set for watchers of
     /// [`Predecessor::Blocked`](crate::Predecessor::Blocked).
     pub predecessor_gone: Option<PredecessorGone>,
 }

@@ -4,7 +4,6 @@
 
 use std::future::Future;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -100,7 +99,6 @@ pub(super) struct Members {
     tls: Option<Tls>,
     /// Index of the member to try next.
     next: Mutex<usize>,
-    opened: AtomicU64,
 }
 
 impl Members {
@@ -108,7 +106,6 @@ impl Members {
         let first = u64::from_ne_bytes(crate::runtime::platform::random());
         Self {
             next: Mutex::new((first % hosts.len().max(1) as u64) as usize),
-            opened: AtomicU64::new(0),
             hosts,
             tls,
         }
@@ -138,7 +135,6 @@ impl Members {
         };
         Ok(Connection {
             channel: connected.map_err(|error| failed(&error))?,
-            number: self.opened.fetch_add(1, Ordering::Relaxed),
             fence: 0,
         })
     }
@@ -181,15 +177,13 @@ fn cause(error: &dyn std::error::Error) -> String {
 #[derive(Clone)]
 pub(super) struct Connection {
     channel: Channel,
-    /// Number of the connection, counted in the order of opening.
-    number: u64,
-    /// Revision at which the session started to use the connection, or 0 before.
+    /// Revision at which the session started to use the connection, or 0 before. No two connections have the same one.
     pub(super) fence: i64,
 }
 
 impl Connection {
     pub(super) fn is(&self, other: &Self) -> bool {
-        self.number == other.number
+        self.fence == other.fence
     }
 
     /// Calls a method. Treats the answer as lost if it does not arrive within `limit`.

@@ -385,4 +385,4 @@ macro_rules! answers {
     )*};
 }
 
-answers! { RangeResponse PutResponse TxnResponse }
+answers! { RangeResponse TxnResponse }
