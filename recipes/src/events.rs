@@ -34,7 +34,7 @@ pub enum LockEvent {
         fencing_token: FencingToken,
         /// Duration of the wait. Zero if the lock was free.
         waited: Duration,
-        /// How the previous holder left. If that holder died, its work may be half done.
+        /// Departure of the previous holder. If that holder died, its work may be half done.
         previous: PreviousHolder,
     },
     /// A reader became the writer.
