@@ -68,7 +68,7 @@ impl Ensemble {
                 .set("initLimit", 50)
                 .set("syncLimit", 10)
                 .property("zookeeper.fastleader.maxNotificationInterval", 1000);
-            Ok(Box::new(config) as Box<dyn Program>)
+            Ok(Program::ZooKeeper(config))
         };
         Self::start("zookeeper", links, folder, workers, mebibytes, configure)
     }
@@ -88,10 +88,10 @@ impl Ensemble {
             let hosts = folder.join("hosts");
             fs::write(&hosts, (0..SERVERS).map(line).collect::<String>())?;
             let config = EtcdConfig::new(folder, peers[number], &cluster, number).data(data);
-            Ok(Box::new(match may_mount() {
+            Ok(Program::Etcd(match may_mount() {
                 true => config.hosts(hosts),
                 false => config,
-            }) as Box<dyn Program>)
+            }))
         };
         Self::start("etcd", links, folder, workers, mebibytes, configure)
     }
@@ -102,7 +102,7 @@ impl Ensemble {
         folder: &Path,
         workers: usize,
         mebibytes: u64,
-        configure: impl Fn(usize, &Path, PathBuf) -> io::Result<Box<dyn Program>>,
+        configure: impl Fn(usize, &Path, PathBuf) -> io::Result<Program>,
     ) -> io::Result<Self> {
         let member = |number| {
             let configure = |folder: &Path, data| configure(number, folder, data);
@@ -132,20 +132,26 @@ impl Ensemble {
         hosts.join(",")
     }
 
-    /// Compacts an etcd at its present revision, by its JSON gateway.
-    fn compact(&mut self) -> Result<String, String> {
-        let member = self.pick(Role::Follower, &mut Random(0))?;
-        let address = self.members[member].program.address();
+    /// Compacts an etcd at its present revision, through its JSON gateway.
+    fn compact(&self) -> Result<String, String> {
+        let address = self.members[0].program.address();
         let call = |method: &str, body: &str| {
             let length = body.len();
             let head = format!("POST /v3/kv/{method} HTTP/1.0\r\nContent-Length: {length}");
             let answer = four_letter_word(address, &format!("{head}\r\n\r\n{body}"));
-            answer.map_err(|error| format!("error: {method}: {error}"))
+            let answer = answer.map_err(|error| format!("error: {method}: {error}"))?;
+            match answer
+                .lines()
+                .next()
+                .is_some_and(|line| line.contains(" 200 "))
+            {
+                true => Ok(answer),
+                false => Err(format!("error: {method}: {answer}")),
+            }
         };
         let answer = call("range", r#"{"key":"AA=="}"#)?;
-        let revision = answer.split_once(r#""revision":""#);
-        let revision = revision.and_then(|(_, rest)| rest.split('"').next());
-        let revision = revision.ok_or_else(|| format!("error: no revision in {answer}"))?;
+        let (_, rest) = answer.split_once(r#""revision":""#).unwrap_or_default();
+        let revision = rest.split('"').next().unwrap_or_default();
         call("compaction", &format!(r#"{{"revision":"{revision}"}}"#))?;
         Ok(format!("revision {revision}"))
     }

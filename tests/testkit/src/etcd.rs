@@ -18,9 +18,9 @@ pub struct EtcdConfig {
     pub address: SocketAddr,
     folder: PathBuf,
     data: PathBuf,
-    /// Where it listens to the other members.
+    /// Address at which it listens to the other members.
     listen: SocketAddr,
-    /// The URL at which the other members reach it, which is also its name.
+    /// URL at which the other members reach it, and its name.
     peer: String,
     cluster: String,
     hosts: Option<PathBuf>,

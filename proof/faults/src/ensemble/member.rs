@@ -16,57 +16,54 @@ pub(super) enum Role {
 }
 
 /// A configured server program.
-pub(super) trait Program {
-    fn start(&self) -> ChildProcess;
-
-    fn address(&self) -> SocketAddr;
-
-    fn role(&self) -> Option<Role>;
-
-    fn log(&self) -> String;
+pub(super) enum Program {
+    ZooKeeper(ZooKeeperConfig),
+    Etcd(EtcdConfig),
 }
 
-impl Program for ZooKeeperConfig {
+impl Program {
     fn start(&self) -> ChildProcess {
-        self.start()
-    }
-
-    fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    fn role(&self) -> Option<Role> {
-        let answer = four_letter_word(self.address, "srvr").ok()?;
-        match answer.lines().find_map(|line| line.strip_prefix("Mode: ")) {
-            Some("leader") => Some(Role::Leader),
-            Some("follower") => Some(Role::Follower),
-            _ => None,
+        match self {
+            Self::ZooKeeper(config) => config.start(),
+            Self::Etcd(config) => config.start(),
         }
     }
 
-    fn log(&self) -> String {
-        self.log()
-    }
-}
-
-impl Program for EtcdConfig {
-    fn start(&self) -> ChildProcess {
-        self.start()
+    pub(super) fn address(&self) -> SocketAddr {
+        match self {
+            Self::ZooKeeper(config) => config.address,
+            Self::Etcd(config) => config.address,
+        }
     }
 
-    fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    fn role(&self) -> Option<Role> {
-        self.is_leader().map(|is_leader| match is_leader {
-            true => Role::Leader,
-            false => Role::Follower,
+    /// Returns `None` for a server that is not in a working ensemble.
+    pub(super) fn role(&self) -> Option<Role> {
+        let is_leader = match self {
+            Self::ZooKeeper(config) => {
+                let answer = four_letter_word(config.address, "srvr").ok()?;
+                match answer
+                    .lines()
+                    .find_map(|line| line.strip_prefix("Mode: "))?
+                {
+                    "leader" => true,
+                    "follower" => false,
+                    _ => return None,
+                }
+            }
+            Self::Etcd(config) => config.is_leader()?,
+        };
+        Some(if is_leader {
+            Role::Leader
+        } else {
+            Role::Follower
         })
     }
 
     fn log(&self) -> String {
-        self.log()
+        match self {
+            Self::ZooKeeper(config) => config.log(),
+            Self::Etcd(config) => config.log(),
+        }
     }
 }
 
@@ -74,7 +71,7 @@ impl Program for EtcdConfig {
 pub(super) struct Member {
     pub(super) process: ChildProcess,
     pub(super) disk: Disk,
-    pub(super) program: Box<dyn Program>,
+    pub(super) program: Program,
     number: usize,
 }
 
@@ -84,7 +81,7 @@ impl Member {
         number: usize,
         folder: &Path,
         mebibytes: u64,
-        configure: impl FnOnce(&Path, PathBuf) -> io::Result<Box<dyn Program>>,
+        configure: impl FnOnce(&Path, PathBuf) -> io::Result<Program>,
     ) -> io::Result<Self> {
         let folder = folder.join(format!("server-{}", number + 1));
         fs::create_dir_all(&folder)?;
