@@ -283,11 +283,14 @@ fn a_store_is_shared_over_pid_namespaces() {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// The test kills servers during their start, as often as possible.
+/// The test kills servers during their start, as often as possible. On a slow machine, the client is without a server
+/// for as long as a session usually lasts.
 #[test]
 fn a_client_without_a_server_starts_one_at_a_time() {
     let home = Home::new();
-    let holder = home.hold(Shell::Login, "a");
+    let arguments = holding(&["--session-timeout=10m", "a"]);
+    let mut holder = Holder::spawn(home.command(Shell::Login, &arguments));
+    holder.granted();
     let guardian = fs::read_to_string(format!("/proc/{0}/task/{0}/children", holder.child.id()));
     let guardian = guardian.unwrap().trim().to_owned();
     for _ in 0..20 {
