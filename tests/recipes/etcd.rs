@@ -3,11 +3,13 @@
 
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper::{
     ConnectOptions, Error, Guard, LockError, LockEvent, LockOptions, LostReason, Mutex,
-    PreviousHolder, Semaphore, Session, connect, connect_with, lock_all, lock_events, queue,
+    PreviousHolder, Semaphore, Session, SessionState, connect, connect_with, lock_all, lock_events,
+    queue,
 };
 use testkit::{
     ChildProcess, Env, Etcd, Lines, Proxy, TempFolder, free_address, report, scaled, unique,
@@ -357,6 +359,118 @@ async fn a_request_that_is_executed_late_leaves_no_entry() {
             assert_eq!(children(&session, LOCK).await.len(), 1);
             again.release().await.unwrap();
         }
+    })
+    .await;
+}
+
+/// Gives the user `ann` the keys below `/app/`, and lets etcd require users.
+fn require_users(etcd: &Etcd) {
+    let add = |method, body: &str| etcd.post(method, None, body);
+    for name in ["root", "ann"] {
+        let user = format!(r#"{{"name":"{name}","password":"secret"}}"#);
+        add("auth/user/add", &user);
+    }
+    add("auth/role/add", r#"{"name":"app"}"#);
+    // `/app/` and `/app0` in base64.
+    let keys = r#"{"permType":"READWRITE","key":"L2FwcC8=","range_end":"L2FwcDA="}"#;
+    add(
+        "auth/role/grant",
+        &format!(r#"{{"name":"app","perm":{keys}}}"#),
+    );
+    add("auth/user/grant", r#"{"user":"root","role":"root"}"#);
+    add("auth/user/grant", r#"{"user":"ann","role":"app"}"#);
+    add("auth/enable", "{}");
+}
+
+/// Makes etcd forget all tokens.
+fn forget_tokens(etcd: &Etcd) {
+    let root = r#"{"name":"root","password":"secret"}"#;
+    let answer = etcd.post("auth/authenticate", None, root);
+    let (_, token) = answer.split_once(r#""token":""#).unwrap();
+    let (token, _) = token.split_once('"').unwrap();
+    etcd.post("auth/disable", Some(token), "{}");
+    etcd.post("auth/enable", None, "{}");
+}
+
+#[tokio::test]
+async fn a_user_has_a_password_and_keeps_the_locks_when_the_tokens_end() {
+    let start = || {
+        let etcd = Etcd::start();
+        require_users(&etcd);
+        etcd
+    };
+    let etcd = tokio::task::spawn_blocking(start).await.unwrap();
+    let address = etcd.address();
+    within_reason(async {
+        let connected = async |path, secret: Option<&str>| {
+            // No keep-alive is due during the test, so only the release can notice that its token has ended.
+            let options = ConnectOptions::new().session_timeout(Duration::from_secs(300));
+            let options = match secret {
+                Some(secret) => options.auth("digest", secret),
+                None => options,
+            };
+            connect_with(&format!("etcd://{address}{path}"), options).await
+        };
+        for (path, secret) in [
+            ("/app", None),
+            ("/app", Some("ann:wrong")),
+            ("/app", Some("bob:secret")),
+        ] {
+            let refusal = connected(path, secret).await.unwrap_err();
+            assert!(
+                matches!(refusal, Error::AuthFailed),
+                "{secret:?}: {refusal}"
+            );
+        }
+        let refusal = connected("/other", Some("ann:secret")).await.unwrap_err();
+        assert!(matches!(refusal, Error::NoAuth { .. }), "{refusal}");
+
+        let client = connected("/app", Some("ann:secret")).await.unwrap();
+        let mutex = Mutex::new(&client, LOCK).unwrap();
+        let held = mutex.lock().await.unwrap();
+        let mut states = client.current_session().states();
+        let forget = tokio::task::spawn_blocking(move || {
+            forget_tokens(&etcd);
+            etcd
+        });
+        let _etcd = forget.await.unwrap();
+        assert!(held.is_held());
+        let released = tokio::time::timeout(LONG, held.release());
+        released
+            .await
+            .expect("it does not wait for a keep-alive")
+            .unwrap();
+        while states.next().await != Some(SessionState::Reconnected) {}
+        mutex.lock().await.unwrap().release().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_etcd_without_room_grants_no_new_lock_and_releases_the_others() {
+    let etcd = Arc::new(tokio::task::spawn_blocking(Etcd::start).await.unwrap());
+    let alarm = async |action| {
+        let (etcd, alarm) = (etcd.clone(), r#""memberID":"1","alarm":"NOSPACE""#);
+        let body = format!(r#"{{"action":"{action}",{alarm}}}"#);
+        let post = move || etcd.post("maintenance/alarm", None, &body);
+        tokio::task::spawn_blocking(post).await.unwrap();
+    };
+    within_reason(async {
+        let rivals = Rivals::new(&[&etcd], &[&etcd]).await;
+        let client = connect(&format!("etcd://{}", etcd.address()))
+            .await
+            .unwrap();
+        let mutex = Mutex::new(&client, LOCK).unwrap();
+        alarm("ACTIVATE").await;
+        let refusal = mutex.lock().await.unwrap_err();
+        assert!(
+            matches!(refusal, LockError::Store(Error::DiskFull { .. })),
+            "{refusal}"
+        );
+        rivals.held.release().await.unwrap();
+        granted(rivals.waiter).await.release().await.unwrap();
+        alarm("DEACTIVATE").await;
+        mutex.lock().await.unwrap().release().await.unwrap();
     })
     .await;
 }

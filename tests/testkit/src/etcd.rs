@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::process::{ChildProcess, with_death_signal};
+use crate::zookeeper::exchange;
 use crate::{TempFolder, four_letter_word, free_address, open_log};
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -164,6 +165,18 @@ impl Etcd {
 
     pub fn address(&self) -> SocketAddr {
         self.config.address
+    }
+
+    /// Sends a request to the JSON gateway, with the token of a user or without one. Returns the answer.
+    pub fn post(&self, method: &str, token: Option<&str>, body: &str) -> String {
+        let length = body.len();
+        let token = token.map(|token| format!("Authorization: {token}\r\n"));
+        let token = token.unwrap_or_default();
+        let request =
+            format!("POST /v3/{method} HTTP/1.0\r\n{token}Content-Length: {length}\r\n\r\n{body}");
+        let answer = exchange(self.address(), &request, PATIENCE).expect("etcd answers");
+        assert!(answer.starts_with("HTTP/1.0 200 "), "{method}: {answer}");
+        answer
     }
 
     pub fn is_leader(&self) -> bool {

@@ -296,10 +296,18 @@ fn retried<T>(mut start: impl FnMut() -> Result<T, String>) -> T {
 
 pub fn four_letter_word(address: SocketAddr, word: &str) -> std::io::Result<String> {
     // A server that is starting may neither answer nor hang up, and neither does a stopped one.
-    let limit = Duration::from_secs(1);
+    exchange(address, word, Duration::from_secs(1))
+}
+
+/// Sends a text, and returns all that the server answers. Fails if the server pauses for longer than the limit.
+pub(crate) fn exchange(
+    address: SocketAddr,
+    text: &str,
+    limit: Duration,
+) -> std::io::Result<String> {
     let mut connection = TcpStream::connect_timeout(&address, limit)?;
     connection.set_read_timeout(Some(limit))?;
-    connection.write_all(word.as_bytes())?;
+    connection.write_all(text.as_bytes())?;
     let mut answer = String::new();
     connection.read_to_string(&mut answer)?;
     Ok(answer)
