@@ -2,11 +2,11 @@
 //!
 //! One thread of the process does all the work on its own runtime, so callers need no executor.
 
-use std::future::Future;
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_core::Stream;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use prost::Message;
@@ -19,11 +19,11 @@ use tokio_rustls::client::TlsStream;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::{InvalidUri, PathAndQuery};
 use tonic::transport::{Channel, Uri};
-use tonic::{Code, Status};
+use tonic::{Code, Status, Streaming};
 use tonic_prost::ProstCodec;
 use tower::service_fn;
 
-use super::messages::{WatchRequest, WatchResponse};
+use super::messages::{LeaseKeepAlive, LeaseKeepAliveResponse, WatchRequest, WatchResponse};
 use crate::model::error::{Error, Result};
 use crate::tls::{ClientTls, client_config, server_names};
 
@@ -186,6 +186,13 @@ impl Connection {
         self.fence == other.fence
     }
 
+    async fn ready(&self) -> Result<Grpc<Channel>, Failure> {
+        let mut client = Grpc::new(self.channel.clone());
+        let ready = client.ready().await;
+        ready.map_err(|error| Failure::Lost(cause(&error)))?;
+        Ok(client)
+    }
+
     /// Calls a method. Treats the answer as lost if it does not arrive within `limit`.
     pub(super) async fn call<Q, A>(
         &self,
@@ -198,64 +205,70 @@ impl Connection {
         A: Message + Default + Send + Sync + 'static,
     {
         let call = async {
-            let mut client = Grpc::new(self.channel.clone());
-            let ready = client.ready().await;
-            ready.map_err(|error| Failure::Lost(cause(&error)))?;
             let path = PathAndQuery::from_static(method);
             let codec = ProstCodec::<Q, A>::default();
+            let mut client = self.ready().await?;
             let answer = client.unary(tonic::Request::new(request), path, codec);
             Ok(answer.await?.into_inner())
         };
-        match tokio::time::timeout(limit, call).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Failure::Lost(format!("no answer within {limit:?}"))),
-        }
+        within(limit, call).await
+    }
+
+    /// Opens a stream, and sends it each of the requests.
+    async fn stream<Q, A>(
+        &self,
+        method: &'static str,
+        requests: impl Stream<Item = Q> + Send + 'static,
+    ) -> Result<Streaming<A>, Failure>
+    where
+        Q: Message + Send + Sync + 'static,
+        A: Message + Default + Send + Sync + 'static,
+    {
+        let path = PathAndQuery::from_static(method);
+        let codec = ProstCodec::<Q, A>::default();
+        let mut client = self.ready().await?;
+        let answers = client.streaming(tonic::Request::new(requests), path, codec);
+        Ok(answers.await?.into_inner())
     }
 
     pub(super) async fn keep_alive(
         &self,
         lease: i64,
         limit: Duration,
-    ) -> Result<super::messages::LeaseKeepAliveResponse, Failure> {
+    ) -> Result<LeaseKeepAliveResponse, Failure> {
+        // Keep the sending side open until the answer has arrived. Otherwise the server ends the stream.
+        let (_open, end) = tokio::sync::oneshot::channel::<()>();
+        let requests = async_stream::stream! {
+            yield LeaseKeepAlive { id: lease };
+            let _ = end.await;
+        };
         let call = async {
-            let mut client = Grpc::new(self.channel.clone());
-            let ready = client.ready().await;
-            ready.map_err(|error| Failure::Lost(cause(&error)))?;
-            let path = PathAndQuery::from_static("/etcdserverpb.Lease/LeaseKeepAlive");
-            let codec: ProstCodec<_, super::messages::LeaseKeepAliveResponse> =
-                ProstCodec::default();
-            // Keep the sending side open until the answer has arrived. Otherwise the server ends the stream.
-            let (_open, end) = tokio::sync::oneshot::channel::<()>();
-            let requests = async_stream::stream! {
-                yield super::messages::LeaseKeepAlive { id: lease };
-                let _ = end.await;
-            };
-            let answers = client.streaming(tonic::Request::new(requests), path, codec);
-            let answer = answers.await?.into_inner().message().await?;
+            let answers = self.stream("/etcdserverpb.Lease/LeaseKeepAlive", requests);
+            let answer: Option<_> = answers.await?.message().await?;
             answer.ok_or_else(|| Failure::Lost("the stream ended".to_owned()))
         };
-        match tokio::time::timeout(limit, call).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Failure::Lost(format!("no answer within {limit:?}"))),
-        }
+        within(limit, call).await
     }
 
     /// Opens a watch stream, and sends it each request from `requests`.
     pub(super) async fn watch(
         &self,
         mut requests: mpsc::UnboundedReceiver<WatchRequest>,
-    ) -> Result<tonic::Streaming<WatchResponse>, Failure> {
-        let mut client = Grpc::new(self.channel.clone());
-        let ready = client.ready().await;
-        ready.map_err(|error| Failure::Lost(cause(&error)))?;
-        let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
-        let codec: ProstCodec<WatchRequest, WatchResponse> = ProstCodec::default();
+    ) -> Result<Streaming<WatchResponse>, Failure> {
         let requests = async_stream::stream! {
             while let Some(request) = requests.recv().await {
                 yield request;
             }
         };
-        let answers = client.streaming(tonic::Request::new(requests), path, codec);
-        Ok(answers.await?.into_inner())
+        self.stream("/etcdserverpb.Watch/Watch", requests).await
     }
+}
+
+async fn within<A>(
+    limit: Duration,
+    call: impl Future<Output = Result<A, Failure>>,
+) -> Result<A, Failure> {
+    let late = |_| Err(Failure::Lost(format!("no answer within {limit:?}")));
+    let answer = tokio::time::timeout(limit, call).await;
+    answer.unwrap_or_else(late)
 }
