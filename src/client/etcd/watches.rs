@@ -424,7 +424,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut commands: mpsc::UnboundedReceiv
                 },
                 answer = answers.message() => match answer {
                     Ok(Some(answer)) if is_canceled(&answer, &registered) => break,
-                    Ok(Some(answer)) => deliver(answer, &registered),
+                    Ok(Some(answer)) if !is_refused(&answer) => deliver(answer, &registered),
                     _ => {
                         shared.lost(&connection);
                         break;
@@ -464,7 +464,12 @@ fn apply(command: Command, registered: &mut Registered) -> WatchRequest {
 /// Returns true if etcd has canceled a watch that we need, for example because of a compaction. The caller then arms
 /// all watches again.
 fn is_canceled(answer: &WatchResponse, registered: &Registered) -> bool {
-    answer.canceled && registered.contains_key(&answer.id)
+    answer.canceled && !answer.created && registered.contains_key(&answer.id)
+}
+
+/// Returns true if etcd has refused to create a watch. It does so if the connection's token has ended.
+fn is_refused(answer: &WatchResponse) -> bool {
+    answer.canceled && answer.created
 }
 
 fn deliver(answer: WatchResponse, registered: &Registered) {
