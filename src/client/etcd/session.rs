@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use prost::Message;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::channel::{Connection, Failure, Members, spawn};
@@ -68,6 +68,7 @@ pub(super) struct Shared {
     /// Key whose revision is that of the connection's [`fence`](Connection::fence).
     pub(super) fence_key: Vec<u8>,
     connection: Mutex<Option<Connection>>,
+    connection_lost: Notify,
     /// Held by the task that connects, so that waiting tasks do not make attempts of their own.
     connecting: tokio::sync::Mutex<Pacing>,
     /// Keys and create revisions of the znodes that this session has created, so that their paths need no lookup.
@@ -152,6 +153,7 @@ impl EtcdSession {
             watches,
             members,
             connection: Mutex::default(),
+            connection_lost: Notify::new(),
             connecting: tokio::sync::Mutex::default(),
             made: Mutex::default(),
             progress: Mutex::default(),
@@ -340,13 +342,14 @@ impl Shared {
         }
     }
 
-    /// Gives up a connection after an answer was lost. The next call uses another connection.
+    /// Gives up a connection after an answer was lost.
     pub(super) fn lost(&self, connection: &Connection) {
         let lost = self
             .connection
             .lock()
             .take_if(|current| current.is(connection));
         if lost.is_some() {
+            self.connection_lost.notify_one();
             self.status.set_state(SessionState::Suspended);
         }
     }
@@ -557,7 +560,11 @@ async fn keep_alive(shared: Arc<Shared>) {
     let ttl = shared.status.timeout().unwrap_or_default();
     let mut pause = ttl / BEATS;
     loop {
-        tokio::time::sleep(pause).await;
+        // Connect again as soon as a connection is lost, because callers wait for that before they repeat a request.
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = shared.connection_lost.notified() => {}
+        }
         let Ok(connection) = shared.connected().await else {
             return;
         };
