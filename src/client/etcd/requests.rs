@@ -162,6 +162,12 @@ impl Shared {
                 code: Code::Unauthenticated,
                 ..
             } => Error::AuthFailed,
+            Failure::Refused {
+                code: Code::ResourceExhausted,
+                ..
+            } => Error::DiskFull {
+                path: "etcd".into(),
+            },
             Failure::Refused { code, reason } => Error::Protocol(format!(
                 "etcd refuses the request for {about} ({code:?}): {reason}"
             )),

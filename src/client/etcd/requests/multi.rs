@@ -108,10 +108,18 @@ impl Shared {
         check_count(txn.success.len() + 2)?;
         let leaves =
             |op: &Op| matches!(op, Op::Delete { path, .. } if self.made.lock().contains_key(path));
-        if ops.iter().any(leaves) {
-            txn.success.push(self.record_departure(departure));
-        }
-        let answer = self.txn(connection, txn, "multi").await?;
+        let answer = match ops.iter().any(leaves) {
+            false => self.txn(connection, txn, "multi").await?,
+            true => {
+                let mut recorded = txn.clone();
+                recorded.success.push(self.record_departure(departure));
+                match self.txn(connection, recorded, "multi").await {
+                    // An etcd without room refuses every put, but entries must still be able to leave.
+                    Err(Error::DiskFull { .. }) => self.txn(connection, txn, "multi").await?,
+                    answer => answer?,
+                }
+            }
+        };
         let (succeeded, at) = (answer.succeeded, revision(answer.header.clone()));
         let mut ranges = ranges(answer).into_iter();
         let mut replies = Vec::with_capacity(ops.len());
