@@ -100,7 +100,8 @@ impl ConnectOptions {
     /// Adds an identity that each session proves to the store. For the scheme `digest`, the secret is `user:password`.
     ///
     /// Connecting fails with [`Error::AuthFailed`] if the store refuses the proof or does not know the scheme. A store
-    /// of this process knows only the scheme `digest`. It accepts any password, because it has no list of users.
+    /// of this process knows only the scheme `digest`. It accepts any password, because it has no list of users. On etcd,
+    /// an identity is a user of etcd. A session has at most one there, with the scheme `digest`.
     #[must_use]
     pub fn auth(mut self, scheme: impl Into<String>, secret: impl Into<Vec<u8>>) -> Self {
         self.auth.push((scheme.into(), secret.into()));
@@ -112,7 +113,8 @@ impl ConnectOptions {
     ///
     /// All clients of a lock need the permissions to read, create and delete below the lock's path. A list with the
     /// scheme `auth` stands for the session's identities. If the session has no identity (see [`auth`](Self::auth)),
-    /// the store refuses each create with [`Error::InvalidAcl`].
+    /// the store refuses each create with [`Error::InvalidAcl`]. etcd has no such lists, so connecting to it with a list
+    /// fails with [`Error::Unimplemented`].
     #[must_use]
     pub fn acl(mut self, acl: Acl) -> Self {
         self.acl = acl;

@@ -20,11 +20,12 @@ use tokio::time::Instant;
 
 use self::channel::{Members, Tls};
 use self::keys::Keys;
-use self::messages::LeaseGrant;
+use self::messages::{Authenticate, LeaseGrant};
 use self::session::{EtcdSession, Opening, Pacing, on_thread};
 use crate::backend::{
     Backend, ConnectOptions, Connector, DEFAULT_SESSION_TIMEOUT, read_or_create_store_id,
 };
+use crate::model::acl::Acl;
 use crate::model::error::{Error, Result};
 use crate::model::path::ZnodePath;
 use crate::runtime::clock::Clock;
@@ -34,6 +35,8 @@ use crate::tls::ClientTls;
 /// Longest session timeout. A new leader restarts each lease with its full TTL, so no lease ends early. If etcd writes
 /// lease checkpoints (every five minutes), a longer lease can restart with only the rest of its TTL.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(300);
+
+const NO_LISTS: &str = "access control lists, which etcd has by prefix (etcdctl role)";
 
 #[derive(Clone)]
 pub(crate) struct Etcd {
@@ -64,7 +67,10 @@ impl Etcd {
     }
 
     async fn open(self, options: ConnectOptions) -> Result<Arc<dyn Backend>> {
-        let ttl = lease_time(&options)?;
+        if *options.get_acl() != Acl::open() {
+            return Err(Error::Unimplemented { what: NO_LISTS });
+        }
+        let (ttl, user) = (lease_time(&options)?, user(&options)?);
         // A `+tls` URL without TLS options gets empty options, for which `Tls::new` reports the missing authority.
         let required = self.requires_tls.then(ClientTls::new);
         let tls = options.tls.as_ref().or(required.as_ref());
@@ -85,7 +91,7 @@ impl Etcd {
                 });
             }
             tokio::time::sleep_until(start).await;
-            let members = Members::new(self.hosts.clone(), tls.clone());
+            let members = Members::new(self.hosts.clone(), tls.clone(), user.clone());
             let (keys, clock) = (Keys::new(&self.chroot), self.clock.clone());
             let opening = async {
                 let session =
@@ -122,10 +128,6 @@ async fn identified(
 
 /// Returns the session's timeout, rounded up to whole seconds, because etcd grants leases in seconds.
 fn lease_time(options: &ConnectOptions) -> Result<Duration> {
-    if options.get_auth().next().is_some() {
-        let what = "identities on etcd";
-        return Err(Error::Unimplemented { what });
-    }
     let wanted = options
         .get_session_timeout()
         .unwrap_or(DEFAULT_SESSION_TIMEOUT);
@@ -136,6 +138,25 @@ fn lease_time(options: &ConnectOptions) -> Result<Duration> {
     }
     let LeaseGrant { ttl } = LeaseGrant::rounded_up(wanted);
     Ok(Duration::from_secs(ttl.unsigned_abs()))
+}
+
+/// Returns the user of etcd that the options name.
+fn user(options: &ConnectOptions) -> Result<Option<Authenticate>> {
+    let mut identities = options.get_auth();
+    let Some((scheme, secret)) = identities.next() else {
+        return Ok(None);
+    };
+    let secret = std::str::from_utf8(secret).unwrap_or_default();
+    match (secret.split_once(':'), identities.next()) {
+        (Some((name, password)), None) if scheme == "digest" => Ok(Some(Authenticate {
+            name: name.to_owned(),
+            password: password.to_owned(),
+        })),
+        _ => Err(Error::BadArguments(
+            "on etcd a session has at most one identity, of the scheme digest: user:password"
+                .to_owned(),
+        )),
+    }
 }
 
 impl Connector for Etcd {
@@ -153,7 +174,7 @@ impl Connector for Etcd {
         let (etcd, lease) = (self.clone(), backend.status().id());
         let status = backend.status().clone();
         Box::pin(on_thread(async move {
-            session::revoke(Members::new(etcd.hosts, None), lease.0).await?;
+            session::revoke(Members::new(etcd.hosts, None, None), lease.0).await?;
             let mut states = status.states();
             while !status.state().is_final() && states.next().await.is_some() {}
             Ok(())

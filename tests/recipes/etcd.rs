@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper::{
-    ConnectOptions, Error, Guard, LockError, LockEvent, LockOptions, LostReason, Mutex,
+    Acl, ConnectOptions, Error, Guard, LockError, LockEvent, LockOptions, LostReason, Mutex,
     PreviousHolder, Semaphore, Session, SessionState, connect, connect_with, lock_all, lock_events,
     queue,
 };
@@ -444,6 +444,18 @@ async fn a_user_has_a_password_and_keeps_the_locks_when_the_tokens_end() {
         mutex.lock().await.unwrap().release().await.unwrap();
     })
     .await;
+}
+
+#[tokio::test]
+async fn options_that_etcd_cannot_keep_are_refused() {
+    let url = format!("etcd://{}", testkit::etcd().address());
+    let refused = async |options| connect_with(&url, options).await.unwrap_err();
+    let listed = refused(ConnectOptions::new().acl(Acl::creator_all())).await;
+    assert!(matches!(listed, Error::Unimplemented { .. }), "{listed}");
+    for (scheme, secret) in [("x509", "CN=ann"), ("digest", "ann")] {
+        let identity = refused(ConnectOptions::new().auth(scheme, secret)).await;
+        assert!(matches!(identity, Error::BadArguments(_)), "{identity}");
+    }
 }
 
 #[tokio::test]

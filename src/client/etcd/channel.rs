@@ -18,12 +18,16 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::{InvalidUri, PathAndQuery};
+use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Uri};
 use tonic::{Code, Status, Streaming};
 use tonic_prost::ProstCodec;
 use tower::service_fn;
 
-use super::messages::{LeaseKeepAlive, LeaseKeepAliveResponse, WatchRequest, WatchResponse};
+use super::messages::{
+    AUTHENTICATE, Authenticate, AuthenticateResponse, LeaseKeepAlive, LeaseKeepAliveResponse,
+    WatchRequest, WatchResponse,
+};
 use crate::model::error::{Error, Result};
 use crate::tls::{ClientTls, client_config, server_names};
 
@@ -80,7 +84,7 @@ pub(super) enum Failure {
 impl From<Status> for Failure {
     fn from(status: Status) -> Self {
         let reason = status.message().to_owned();
-        match status.code() {
+        match exact_code(&status) {
             // A member also answers `Unavailable` if it loses its leader after it has proposed the call, so the call
             // may have been executed.
             Code::Unavailable
@@ -94,32 +98,50 @@ impl From<Status> for Failure {
     }
 }
 
+/// Returns the code of an error. For some errors of authentication, etcd's own code is too general.
+fn exact_code(status: &Status) -> Code {
+    match status.message() {
+        // The token has expired, or is older than a change of etcd's users. The next connection gets a new one.
+        "etcdserver: invalid auth token" | "etcdserver: revision of auth store is old" => {
+            Code::Aborted
+        }
+        // A busy member has dropped the request.
+        "etcdserver: too many requests" => Code::Aborted,
+        "etcdserver: user name is empty"
+        | "etcdserver: authentication failed, invalid user ID or password" => Code::Unauthenticated,
+        _ => status.code(),
+    }
+}
+
 pub(super) struct Members {
     hosts: Vec<String>,
     tls: Option<Tls>,
+    user: Option<Authenticate>,
     /// Index of the member to try next.
     next: Mutex<usize>,
 }
 
 impl Members {
-    pub(super) fn new(hosts: Vec<String>, tls: Option<Tls>) -> Self {
+    pub(super) fn new(hosts: Vec<String>, tls: Option<Tls>, user: Option<Authenticate>) -> Self {
         let first = u64::from_ne_bytes(crate::runtime::platform::random());
         Self {
             next: Mutex::new((first % hosts.len().max(1) as u64) as usize),
             hosts,
             tls,
+            user,
         }
     }
 
     /// Connects to the next member of the list, so that repeated calls try all members in turn.
-    pub(super) async fn connect(&self, limit: Duration) -> Result<Connection, String> {
+    pub(super) async fn connect(&self, limit: Duration) -> Result<Connection, Failure> {
         let member = {
             let mut next = self.next.lock();
             *next = (*next + 1) % self.hosts.len();
             *next
         };
         let host = &self.hosts[member];
-        let failed = |error: &dyn std::error::Error| format!("{host}: {}", cause(error));
+        let failed =
+            |error: &dyn std::error::Error| Failure::Lost(format!("{host}: {}", cause(error)));
         let endpoint = Channel::from_shared(format!("http://{host}"));
         let endpoint = endpoint.map_err(|error| failed(&error))?;
         let endpoint = endpoint.tcp_nodelay(true).connect_timeout(limit);
@@ -133,10 +155,15 @@ impl Members {
                 endpoint.connect_with_connector(service_fn(dial)).await
             }
         };
-        Ok(Connection {
+        let mut connection = Connection {
             channel: connected.map_err(|error| failed(&error))?,
+            token: None,
             fence: 0,
-        })
+        };
+        if let Some(user) = self.user.clone() {
+            connection.token = connection.authenticate(user, limit).await?;
+        }
+        Ok(connection)
     }
 }
 
@@ -177,6 +204,8 @@ fn cause(error: &dyn std::error::Error) -> String {
 #[derive(Clone)]
 pub(super) struct Connection {
     channel: Channel,
+    /// Proof of the session's user.
+    token: Option<MetadataValue<Ascii>>,
     /// Revision at which the session started to use the connection, or 0 before. No two connections have the same one.
     pub(super) fence: i64,
 }
@@ -191,6 +220,33 @@ impl Connection {
         let ready = client.ready().await;
         ready.map_err(|error| Failure::Lost(cause(&error)))?;
         Ok(client)
+    }
+
+    /// Returns a token for the user, or `None` if etcd does not know users.
+    async fn authenticate(
+        &self,
+        user: Authenticate,
+        limit: Duration,
+    ) -> Result<Option<MetadataValue<Ascii>>, Failure> {
+        match self.call(AUTHENTICATE, user, limit).await {
+            Ok(AuthenticateResponse { token }) => {
+                let malformed = |_| Failure::Lost("the token is not a header".to_owned());
+                token.parse().map(Some).map_err(malformed)
+            }
+            Err(Failure::Refused {
+                code: Code::FailedPrecondition,
+                ..
+            }) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn request<T>(&self, body: T) -> tonic::Request<T> {
+        let mut request = tonic::Request::new(body);
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert("token", token.clone());
+        }
+        request
     }
 
     /// Calls a method. Treats the answer as lost if it does not arrive within `limit`.
@@ -208,7 +264,7 @@ impl Connection {
             let path = PathAndQuery::from_static(method);
             let codec = ProstCodec::<Q, A>::default();
             let mut client = self.ready().await?;
-            let answer = client.unary(tonic::Request::new(request), path, codec);
+            let answer = client.unary(self.request(request), path, codec);
             Ok(answer.await?.into_inner())
         };
         within(limit, call).await
@@ -227,7 +283,7 @@ impl Connection {
         let path = PathAndQuery::from_static(method);
         let codec = ProstCodec::<Q, A>::default();
         let mut client = self.ready().await?;
-        let answers = client.streaming(tonic::Request::new(requests), path, codec);
+        let answers = client.streaming(self.request(requests), path, codec);
         Ok(answers.await?.into_inner())
     }
 

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use prost::{Message, Oneof};
 
 pub(super) const TXN: &str = "/etcdserverpb.KV/Txn";
+pub(super) const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
 pub(super) const LEASE_GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
 pub(super) const LEASE_REVOKE: &str = "/etcdserverpb.Lease/LeaseRevoke";
 
@@ -200,6 +201,21 @@ pub(super) struct TxnResponse {
     pub(super) succeeded: bool,
     #[prost(message, repeated, tag = "3")]
     pub(super) responses: Vec<ResponseOp>,
+}
+
+/// Name and password of a user of etcd.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Authenticate {
+    #[prost(string, tag = "1")]
+    pub(super) name: String,
+    #[prost(string, tag = "2")]
+    pub(super) password: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct AuthenticateResponse {
+    #[prost(string, tag = "2")]
+    pub(super) token: String,
 }
 
 #[derive(Clone, PartialEq, Message)]

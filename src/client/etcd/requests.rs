@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tonic::Code;
 
+use super::NO_LISTS;
 use super::channel::{Connection, Failure};
 use super::keys::{stat, takes_number};
 use super::messages::{
@@ -281,9 +282,7 @@ impl Shared {
                 })
             }
             Request::GetEphemerals { .. } => unimplemented("getEphemerals"),
-            Request::GetAcl { .. } | Request::SetAcl { .. } => {
-                unimplemented("access control lists, which etcd has by prefix (etcdctl role)")
-            }
+            Request::GetAcl { .. } | Request::SetAcl { .. } => unimplemented(NO_LISTS),
             Request::AddAuth { .. } => unimplemented("addAuth"),
             Request::Close => unreachable!("the session closes itself"),
         }

@@ -15,6 +15,7 @@ use parking_lot::{Condvar, Mutex};
 use prost::Message;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
+use tonic::Code;
 
 use super::channel::{Connection, Failure, Members, spawn};
 use super::keys::Keys;
@@ -185,16 +186,20 @@ pub(super) enum Opening {
     Final(Error),
 }
 
-impl From<String> for Opening {
-    fn from(reason: String) -> Self {
-        Self::Failed(reason)
-    }
-}
-
 impl From<Failure> for Opening {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Lost(reason) => Self::Failed(reason),
+            Failure::Refused {
+                code: Code::Unauthenticated,
+                ..
+            } => Self::Final(Error::AuthFailed),
+            Failure::Refused {
+                code: Code::PermissionDenied,
+                ..
+            } => Self::Final(Error::NoAuth {
+                path: "/lockkeeper.sessions".to_owned(),
+            }),
             Failure::Refused { code, reason } => Self::Failed(format!("{code:?}: {reason}")),
             Failure::Replaced { before, now } => Self::Replaced { before, now },
         }
@@ -380,7 +385,7 @@ impl Shared {
         }
         match self.put_own_keys(connection).await {
             Err(Failure::Refused {
-                code: tonic::Code::NotFound,
+                code: Code::NotFound,
                 ..
             }) => Ok(Beat::Gone),
             Err(failure) => Err(failure),
@@ -547,7 +552,7 @@ async fn close(shared: &Shared) -> Result<Reply> {
     match revoked {
         Ok(LeaseRevokeResponse {}) => Ok(Reply::Done),
         Err(Failure::Refused {
-            code: tonic::Code::NotFound,
+            code: Code::NotFound,
             ..
         }) => Err(Error::SessionExpired {
             session: shared.status.id(),
@@ -616,13 +621,11 @@ pub(super) async fn on_thread<T: Send + 'static>(
 #[cfg(feature = "test-util")]
 pub(super) async fn revoke(members: Members, lease: i64) -> Result<()> {
     let limit = Duration::from_secs(10);
-    let failed = |reason: String| Error::Protocol(format!("the lease is not revoked: {reason}"));
+    let failed = |failure| Error::Protocol(format!("the lease is not revoked: {failure:?}"));
     let connection = members.connect(limit).await.map_err(failed)?;
     let revoke = LeaseRevoke { id: lease };
     let revoked = connection.call(LEASE_REVOKE, revoke, limit).await;
-    revoked
-        .map(|LeaseRevokeResponse {}| ())
-        .map_err(|failure| failed(format!("{failure:?}")))
+    revoked.map(|LeaseRevokeResponse {}| ()).map_err(failed)
 }
 
 #[cfg(test)]
