@@ -9,7 +9,7 @@ use lockkeeper_store::simulation::Time;
 use lockkeeper_store::testing::{Plan, TestStore};
 use lockkeeper_store::{Connector, Session};
 use testkit::recipe::now_or_never;
-use testkit::unindexed;
+use testkit::{etcd_rules, unindexed};
 use tokio::task::unconstrained;
 
 use crate::faults::LONGER;
@@ -24,13 +24,14 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Draws one of four kinds of store. It may only list names, like a ZooKeeper server, and it may accept only a
-    /// committed write as proof that a session is alive.
+    /// Draws one of six kinds of store. It may only list names, like a ZooKeeper server, or follow the rules of etcd. It
+    /// may accept only a committed write as proof that a session is alive.
     pub(crate) fn draw(random: &mut Random, time: &Time) -> Self {
         let base = Store::memory_with(StoreOptions::new().clock(time.clock(0)));
-        let connector: Arc<dyn Connector> = match random.once_in(2) {
-            true => base.connector(),
-            false => unindexed(base.connector()),
+        let connector: Arc<dyn Connector> = match random.within(0..3) {
+            0 => base.connector(),
+            1 => unindexed(base.connector()),
+            _ => etcd_rules(base.connector()),
         };
         let hurt = TestStore::wrapping(connector, "memory:sim", plan(random));
         if random.once_in(2) {
