@@ -1,12 +1,15 @@
-//! `lockkeeper-model`: checks the model of the queue protocol, and prints statistics.
+//! `lockkeeper-model`: checks the models of the queue protocol and of etcd's leases, and prints statistics.
 
+use std::fmt::Display;
 use std::process::ExitCode;
 use std::thread::available_parallelism;
 
 use clap::Parser;
-use lockkeeper_model::{Config, Mistake, StoreKind, check, shortest_violation};
+use lockkeeper_model::{
+    Config, Mistake, Outcome, StoreKind, Violation, check, check_lease, shortest_violation,
+};
 
-/// Checks a model of the queue protocol in all states.
+/// Checks models of the queue protocol and of etcd's leases in all states.
 #[derive(Parser)]
 struct Options {
     /// Number of clients.
@@ -37,17 +40,25 @@ fn main() -> ExitCode {
         if options.store.is_some_and(|store| store != config.store) {
             continue;
         }
-        if !holds(config, threads) {
+        let shortest = || shortest_violation(config);
+        if !holds(&config, check(config, threads), shortest) {
             exit = ExitCode::FAILURE;
         }
+    }
+    let has_all = options.mistake.is_none() && options.store.is_none();
+    if has_all && !holds(&"a lease of etcd", check_lease(None), || None) {
+        exit = ExitCode::FAILURE;
     }
     exit
 }
 
-/// Checks a configuration, prints the result, and returns `true` if all properties hold.
-fn holds(config: Config, threads: usize) -> bool {
-    let outcome = check(config, threads);
-    println!("{config}");
+/// Prints the result of a check, and returns `true` if all properties hold.
+fn holds(
+    name: &dyn Display,
+    outcome: Outcome,
+    shortest: impl FnOnce() -> Option<Violation>,
+) -> bool {
+    println!("{name}");
     let (states, depth, seconds) = (outcome.states, outcome.depth, outcome.time.as_secs_f64());
     println!("  {states} states, longest path {depth}, {seconds:.1} s");
     if outcome.failed.is_empty() {
@@ -61,7 +72,7 @@ fn holds(config: Config, threads: usize) -> bool {
         .failed
         .iter()
         .for_each(|name| println!("  FAILS  {name}"));
-    let (length, violation) = match shortest_violation(config) {
+    let (length, violation) = match shortest() {
         Some(shortest) => ("shortest", Some(shortest)),
         None => ("first", outcome.violation),
     };

@@ -1,8 +1,8 @@
 //! A bounded slice of the check: what holds in all states, and which property notices each mistake.
 
 use lockkeeper_model::{
-    Budgets, Config, EXCLUSION, FIFO, LEFT_BEHIND, Mistake, PROGRESS, StoreKind, TOKENS, VERIFIED,
-    WATCHES, check, shortest_violation,
+    Budgets, Config, EXCLUSION, FIFO, LEASE, LEFT_BEHIND, LeaseMistake, Mistake, PROGRESS,
+    StoreKind, TOKENS, VERIFIED, WATCHES, check, check_lease, shortest_violation,
 };
 
 const STORES: [StoreKind; 3] = [StoreKind::Index, StoreKind::List, StoreKind::Ensemble];
@@ -98,5 +98,26 @@ fn two_hold_at_once_where_the_lease_is_ignored_or_too_long() {
             outcome.failed.contains(&EXCLUSION),
             "{mistake:?}: {outcome:#?}"
         );
+    }
+}
+
+#[test]
+fn a_proved_etcd_lease_is_alive() {
+    let outcome = check_lease(None);
+    assert!(outcome.failed.is_empty(), "{outcome:#?}");
+}
+
+#[test]
+fn each_etcd_mistake_is_caught() {
+    for mistake in [
+        LeaseMistake::TrustAnswer,
+        LeaseMistake::IgnoreTerm,
+        LeaseMistake::IgnoreKey,
+        LeaseMistake::RangeBeforeAnswer,
+        LeaseMistake::CountFromAnswer,
+    ] {
+        let outcome = check_lease(Some(mistake));
+        let caught = outcome.violation.as_ref().map(|one| one.property);
+        assert_eq!(caught, Some(LEASE), "{mistake:?}: {outcome:#?}");
     }
 }
