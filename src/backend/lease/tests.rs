@@ -78,6 +78,21 @@ fn at_etcd_only_a_keep_alive_proves_that_a_read_confirms_in_the_same_term() {
     assert_eq!(proved(&lease), at(3_000));
 }
 
+/// A leader checks whether the lease has expired, and renews it in a later step. In between it may decide to revoke it.
+#[cfg(feature = "etcd")]
+#[test]
+fn at_etcd_the_first_keep_alive_after_the_end_proves_nothing() {
+    let mut lease = server();
+    lease.set_keep_alive();
+    assert!(!lease.prove(at(18_000), at(19_000)));
+    assert!(lease.has_ended(at(19_000)));
+    assert!(lease.prove(at(20_000), at(20_500)));
+    assert_eq!(proved(&lease), at(20_000));
+    assert!(!lease.prove(at(38_000), at(38_500)));
+    assert!(!lease.prove(at(56_000), at(56_500)), "18 s after the first");
+    assert!(lease.prove(at(57_000), at(57_500)));
+}
+
 #[test]
 fn any_answer_of_a_server_proves_the_moment_of_its_request() {
     let mut lease = server();
