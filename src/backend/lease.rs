@@ -101,9 +101,12 @@ enum ProofRule {
     /// A single server: every answer.
     AnyAnswer,
     Ensemble(Ensemble),
-    /// etcd: only a confirmed [`KeepAlive`].
+    /// etcd: only a confirmed [`KeepAlive`]. The fields belong to the newest one.
     #[cfg(feature = "etcd")]
-    KeepAlive,
+    KeepAlive {
+        sent: BootInstant,
+        confirmed: BootInstant,
+    },
 }
 
 /// A keep-alive of an etcd lease, answered with a positive TTL.
@@ -115,6 +118,11 @@ enum ProofRule {
 /// term, no election took place between them, and the leader that served the range also answered the keep-alive. The
 /// proof outlasts a later election, because a new leader restarts each lease with its full TTL. The key must exist,
 /// because a revoke that is already in the log may be applied after the keep-alive.
+///
+/// The leader checks whether a lease has expired, and renews it in a later step. In between it may decide to revoke the
+/// lease, and the read misses a revoke that is not yet committed. By then, all earlier proofs are older than the TTL. So
+/// once the client's lease has ended, a keep-alive proves nothing unless it follows another one within the TTL. We assume
+/// that the revoke has been committed by then.
 #[cfg(feature = "etcd")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeepAlive {
@@ -189,7 +197,10 @@ impl LeaseState {
 
     #[cfg(feature = "etcd")]
     pub(super) fn set_keep_alive(&mut self) {
-        self.rule = ProofRule::KeepAlive;
+        self.rule = ProofRule::KeepAlive {
+            sent: self.proved,
+            confirmed: self.proved,
+        };
     }
 
     fn ensemble(&mut self) -> Option<&mut Ensemble> {
@@ -226,7 +237,11 @@ impl LeaseState {
     }
 
     pub(super) fn end(&self) -> BootInstant {
-        self.proved.after(self.timeout - self.timeout / MARGIN)
+        self.proved.after(self.length())
+    }
+
+    fn length(&self) -> Duration {
+        self.timeout - self.timeout / MARGIN
     }
 
     /// Returns true if the lease has ended. This includes the exact moment of its end, because another session may hold
@@ -257,7 +272,7 @@ impl LeaseState {
         let proof = match &mut self.rule {
             ProofRule::AnyAnswer => Some(request.at),
             #[cfg(feature = "etcd")]
-            ProofRule::KeepAlive => None,
+            ProofRule::KeepAlive { .. } => None,
             // An answer on an earlier connection says nothing about the member of the current connection.
             ProofRule::Ensemble(_) if !is_commit || request.connection != self.connection => None,
             ProofRule::Ensemble(ensemble) => {
@@ -281,8 +296,28 @@ impl LeaseState {
         if sent <= self.proved {
             return false;
         }
+        #[cfg(feature = "etcd")]
+        if !self.follows_another(sent, now) {
+            return false;
+        }
         self.changing(now, |lease| lease.proved = sent);
         true
+    }
+
+    /// Records a confirmed [`KeepAlive`]. Returns false if it proves nothing because the lease had ended.
+    #[cfg(feature = "etcd")]
+    fn follows_another(&mut self, sent: BootInstant, now: BootInstant) -> bool {
+        let (has_ended, length) = (self.has_ended(now), self.length());
+        let ProofRule::KeepAlive {
+            sent: sent_before,
+            confirmed: confirmed_before,
+        } = &mut self.rule
+        else {
+            return true;
+        };
+        let sent_before = std::mem::replace(sent_before, sent);
+        let confirmed_before = std::mem::replace(confirmed_before, now);
+        !has_ended || confirmed_before <= sent && now < sent_before.after(length)
     }
 
     pub(super) fn disconnected(&mut self) {
@@ -343,7 +378,7 @@ impl LeaseState {
             ProofRule::AnyAnswer => wanted,
             // The etcd backend renews the lease with its own keep-alives.
             #[cfg(feature = "etcd")]
-            ProofRule::KeepAlive => now.after(self.idle_after()),
+            ProofRule::KeepAlive { .. } => now.after(self.idle_after()),
             ProofRule::Ensemble(ensemble) => match ensemble.touches.front() {
                 Some(touch) => wanted.max(touch.answered.after(self.witness_delay())),
                 // A heartbeat before the regular time would prove nothing, because no earlier write waits for a proof.

@@ -236,12 +236,15 @@ impl SessionStatus {
         }
     }
 
+    /// Returns true if the proof has extended the lease.
     #[cfg(feature = "client")]
-    pub(crate) fn prove(&self, sent: BootInstant) {
-        let Some(lease) = &self.lease else { return };
-        if lease.lock().prove(sent, self.clock.now()) {
+    pub(crate) fn prove(&self, sent: BootInstant) -> bool {
+        let lease = self.lease.as_ref();
+        let is_proof = lease.is_some_and(|lease| lease.lock().prove(sent, self.clock.now()));
+        if is_proof {
             self.renewed.notify_waiters();
         }
+        is_proof
     }
 
     /// Records that the next connection may renegotiate the timeout. The lease is not extended until the new timeout is

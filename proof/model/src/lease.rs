@@ -5,9 +5,9 @@
 //! leader to the new leader.
 //!
 //! etcd checks whether a lease has expired before it renews the lease. If the lease expires in between, the renewal
-//! succeeds although the leader revokes the lease, and the range misses a revoke that is not yet committed. The client
-//! then believes in a lease that ends. [`LEASE`] permits this, but it is only possible if the client did not believe in
-//! its lease when the answer arrived, because a leader decides to revoke a lease after each belief in it has ended.
+//! succeeds although the leader revokes the lease, and the range misses a revoke that is not yet committed. So after its
+//! belief has ended, the client needs two keep-alives. The model assumes that a pending revoke is committed or lost
+//! before the second one is sent.
 
 use std::array;
 use std::time::Instant;
@@ -38,10 +38,10 @@ pub enum LeaseMistake {
     IgnoreTerm,
     /// The range need not find the key.
     IgnoreKey,
-    /// The range is sent together with the keep-alive.
-    RangeBeforeAnswer,
     /// The TTL counts from the answer to the keep-alive.
     CountFromAnswer,
+    /// A single keep-alive proves a lease in which the client no longer believes.
+    TrustFirst,
 }
 
 /// The members, the client's current call, and the client's belief in its lease.
@@ -56,10 +56,10 @@ pub struct LeaseState {
     call: Option<Call>,
     /// Ticks until the client stops believing.
     belief: u8,
+    /// Ticks until the newest confirmed keep-alive is as old as the TTL.
+    confirmed: u8,
     /// Term of the newest proof. It is 0 after the grant.
     proved_in: usize,
-    /// True if the newest proof's range may have missed a revoke.
-    may_miss_revoke: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -84,8 +84,6 @@ struct Call {
     term: usize,
     /// Number of entries that a member must have applied to answer the range.
     index: usize,
-    /// True if a revoke was pending when the newest leader chose the index.
-    may_miss_revoke: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -195,17 +193,15 @@ impl LeaseState {
             LeaseAction::CommitRevoke => self.commit_revoke().then_some(())?,
             LeaseAction::LoseRevoke => self.is_revoke_pending = false,
             LeaseAction::SendKeepAlive(at) => {
+                let is_second = self.belief == 0 && self.confirmed > 0;
+                (!is_second || !self.is_revoke_pending).then_some(())?;
                 self.call = Some(Call {
                     step: Step::Sent,
                     age: 0,
                     at,
                     term: self.header_term(at),
                     index: 0,
-                    may_miss_revoke: false,
                 });
-                if model.makes(LeaseMistake::RangeBeforeAnswer) {
-                    self.choose_index();
-                }
             }
             LeaseAction::CheckLease => {
                 let call = self.take_call(Step::Sent)?;
@@ -232,7 +228,7 @@ impl LeaseState {
                 if (is_same_term || model.makes(LeaseMistake::IgnoreTerm))
                     && (self.has_key(at) || model.makes(LeaseMistake::IgnoreKey))
                 {
-                    self.prove(call);
+                    self.confirm(model, call);
                 }
             }
         }
@@ -244,6 +240,7 @@ impl LeaseState {
             member.lease = member.lease.saturating_sub(1);
         }
         self.belief = self.belief.saturating_sub(1);
+        self.confirmed = self.confirmed.saturating_sub(1);
         // A call that is as old as the TTL would prove nothing, so the client gives it up.
         self.call = self.call.and_then(|call| {
             let age = call.age + 1;
@@ -262,34 +259,28 @@ impl LeaseState {
     fn send_range(&mut self, model: &LeaseModel) -> Option<()> {
         let call = self.take_call(Step::Renewed)?;
         if model.makes(LeaseMistake::TrustAnswer) {
-            self.prove(call);
+            self.confirm(model, call);
             return Some(());
         }
         let restarts = model.makes(LeaseMistake::CountFromAnswer);
         self.call = Some(Call {
             step: Step::Reading,
             age: if restarts { 0 } else { call.age },
+            // Only the newest leader chooses the index, because it first asks a quorum whether it still leads.
+            index: self.log.len(),
             ..call
         });
-        if !model.makes(LeaseMistake::RangeBeforeAnswer) {
-            self.choose_index();
-        }
         Some(())
     }
 
-    /// Sets the index of the call's range. Only the newest leader does this, because it first asks a quorum whether it
-    /// still leads.
-    fn choose_index(&mut self) {
-        if let Some(call) = &mut self.call {
-            call.index = self.log.len();
-            call.may_miss_revoke = self.is_revoke_pending;
+    /// Ends a confirmed call. It proves the lease if the client believes in it, or if it follows another such call.
+    fn confirm(&mut self, model: &LeaseModel, call: Call) {
+        let rest = TTL - call.age;
+        if self.belief > 0 || self.confirmed > 0 || model.makes(LeaseMistake::TrustFirst) {
+            self.belief = rest;
+            self.proved_in = call.term;
         }
-    }
-
-    fn prove(&mut self, call: Call) {
-        self.belief = TTL - call.age;
-        self.proved_in = call.term;
-        self.may_miss_revoke = call.may_miss_revoke;
+        self.confirmed = rest;
     }
 }
 
@@ -314,8 +305,8 @@ impl Model for LeaseModel {
             is_revoke_pending: false,
             call: None,
             belief: TTL,
+            confirmed: TTL,
             proved_in: 0,
-            may_miss_revoke: false,
         }]
     }
 
@@ -344,7 +335,7 @@ impl Model for LeaseModel {
         vec![
             Property::always(LEASE, |_, state: &LeaseState| {
                 let is_revoked = state.is_revoke_pending || state.log.contains(&None);
-                state.belief == 0 || !is_revoked || state.may_miss_revoke
+                state.belief == 0 || !is_revoked
             }),
             Property::sometimes(
                 "reached: a proof outlives its term",
@@ -355,10 +346,6 @@ impl Model for LeaseModel {
             Property::sometimes("reached: the key is deleted", |_, state: &LeaseState| {
                 state.log.contains(&None)
             }),
-            Property::sometimes(
-                "reached: a proof after a lapse misses a revoke",
-                |_, state: &LeaseState| state.belief > 0 && state.log.contains(&None),
-            ),
         ]
     }
 }

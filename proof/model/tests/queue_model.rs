@@ -113,8 +113,8 @@ fn each_etcd_mistake_is_caught() {
         LeaseMistake::TrustAnswer,
         LeaseMistake::IgnoreTerm,
         LeaseMistake::IgnoreKey,
-        LeaseMistake::RangeBeforeAnswer,
         LeaseMistake::CountFromAnswer,
+        LeaseMistake::TrustFirst,
     ] {
         let outcome = check_lease(Some(mistake));
         let caught = outcome.violation.as_ref().map(|one| one.property);

@@ -113,7 +113,7 @@ impl Pacing {
 /// Outcome of a keep-alive.
 enum Beat {
     Proved,
-    /// The lease exists, but a new leader may have taken over, so the keep-alive proves nothing. Repeat it soon.
+    /// The lease exists, but the keep-alive proves nothing. Repeat it soon.
     Unproved,
     Gone,
 }
@@ -377,8 +377,10 @@ impl Shared {
         let has_own_key = read.kvs.first().is_some_and(|kv| kv.lease == self.lease);
         let read_term = read.header.unwrap_or_default().term;
         if let Some(sent) = (KeepAlive { sent, term }).confirmed_by(read_term, has_own_key) {
-            self.status.prove(sent);
-            return Ok(Beat::Proved);
+            return Ok(match self.status.prove(sent) {
+                true => Beat::Proved,
+                false => Beat::Unproved,
+            });
         }
         if has_own_key {
             return Ok(Beat::Unproved);
