@@ -34,7 +34,7 @@ FAMILIES = {
     "process-end": ("locks", "--url lockkeeper://,lockkeeper+unix:// --system none --workload kill"),
     "bytes": ("locks", "--url lockkeeper:// --system none --workload bytes"),
     "zookeeper": ("locks", "--url zookeeper:// --system curator --workload w1,w2 --clients 64 --warm-up 10"),
-    "etcd": ("locks", "--no-wire --url etcd:// --system etcd --workload w1,w2,w3,kill --clients 8,64 --n 1"),
+    "etcd": ("locks", "--no-wire --url etcd:// --system etcd,etcd-go --workload w1,w2,w3,kill --clients 8,64 --n 1"),
     "memory-cycles": ("locks", "--url memory: --workload w1 --recipe mutex,rwlock-read,semaphore"),
     "memory-calls": ("locks", "--url memory: --workload w1 --recipe mutex,mutex-timeout,mutex-with,mutex-try,mutex-new-name"),
     "memory-hand-overs": ("locks", "--url memory: --workload w2"),
@@ -87,11 +87,12 @@ def floor(line):
 
 
 class Row:
-    """A row of the table: a figure, its peer's, and the bound of their ratio."""
+    """A row of the table: a figure, its peer's, and the bound of their ratio. A further peer has a name and a figure, and
+    no bound."""
 
-    def __init__(self, name, ours, theirs, bound, is_most, unit, of):
+    def __init__(self, name, ours, theirs, bound, is_most, unit, of, further=("", None)):
         self.name, self.ours, self.theirs, self.bound, self.is_most = name, ours, theirs, bound, is_most
-        self.unit, self.of = unit, of
+        self.unit, self.of, self.further = unit, of, further
 
     def goal(self):
         return f"{'≤' if self.is_most else '≥'} {self.bound:g} ×"
@@ -113,19 +114,19 @@ class Row:
         return f"{self.ratio():.2f} ×"
 
     def compared(self):
-        return f"{number(self.ours[1])} {self.unit}, {self.of} {number(self.theirs[1])}"
+        return f"{number(self.ours[1])} {self.unit}, {self.of} {number(self.theirs[1])}" + self.compared_further()
+
+    def compared_further(self):
+        name, figure = self.further
+        return f", {name} {number(figure[1])}" if figure else ""
 
 
 class Call(Row):
     """A row of a call that takes a mutex, compared with `lock` and with a map of tokio's mutexes, as a user would write it."""
 
     def __init__(self, name, ours, lock, bound, by_hand):
-        super().__init__(name, ours, lock, bound, True, "µs", "without" if "hand-over" in name else "`lock`")
-        self.by_hand = by_hand
-
-    def compared(self):
-        by_hand = f", by hand {number(self.by_hand[1])}" if self.by_hand else ""
-        return super().compared() + by_hand
+        of = "without" if "hand-over" in name else "`lock`"
+        super().__init__(name, ours, lock, bound, True, "µs", of, ("by hand", by_hand))
 
 
 class Limit(Row):
@@ -141,7 +142,7 @@ class Limit(Row):
         return f"{number(self.ours[1])} {self.unit}"
 
     def compared(self):
-        return f"{self.of} {number(self.theirs[1])} {self.unit}" if self.theirs else ""
+        return f"{self.of} {number(self.theirs[1])} {self.unit}" + self.compared_further() if self.theirs else ""
 
 
 def reader(runs):
@@ -165,7 +166,11 @@ def served_rows(runs):
     kill = lambda system: of("process-end", system, "kill_to_grant_p50_us", 1e-3)
     handover_bytes = lambda n: of("bytes", "lockkeeper", "handover_bytes", n=n)
     zookeeper = lambda system, field, **conditions: of("zookeeper", system, field, **conditions)
-    etcd = lambda field, scale=1, **conditions: [of("etcd", system, field, scale, **conditions) for system in ("lockkeeper", "etcd")]
+
+    def etcd(row, name, bound, is_most, unit, field, scale=1, **conditions):
+        ours, rpc, go = (of("etcd", system, field, scale, **conditions) for system in ("lockkeeper", "etcd", "etcd-go"))
+        return row(f"`etcd://` {name}", ours, rpc, bound, is_most, unit, "etcd's Lock RPC", ("its Go client", go))
+
     one = {"workload": "w1"}
     many = {"workload": "w2", "clients": 64}
     unix = "lockkeeper+unix"
@@ -181,11 +186,11 @@ def served_rows(runs):
         Row("`zookeeper://` acquire p50", zookeeper("lockkeeper", "acquire_p50_us", **one), zookeeper("curator", "acquire_p50_us", **one), 0.6, True, "µs", "Curator"),
         Row("`zookeeper://` release p50", zookeeper("lockkeeper", "release_p50_us", **one), zookeeper("curator", "release_p50_us", **one), 0.9, True, "µs", "Curator"),
         Row("`zookeeper://` hand-overs, 64 clients", zookeeper("lockkeeper", "handovers_per_s", **many), zookeeper("curator", "handovers_per_s", **many), 1.5, False, "/s", "Curator"),
-        Row("`etcd://` acquire p50", *etcd("acquire_p50_us", **one), 1.1, True, "µs", "etcd's Lock RPC"),
-        Row("`etcd://` hand-overs, 8 clients", *etcd("handovers_per_s", clients=8), 3, False, "/s", "etcd's Lock RPC"),
-        Row("`etcd://` hand-overs, 64 clients", *etcd("handovers_per_s", clients=64), 1, False, "/s", "etcd's Lock RPC"),
-        Limit("`etcd://` grant of a fresh waiter, p50", *etcd("handover_p50_us", 1e-3, workload="w3"), 3, True, "ms", "etcd's Lock RPC"),
-        Limit("`etcd://` SIGKILL of a holder to the next grant, p50, lease of 4 s", *etcd("kill_to_grant_p50_us", 1e-6, workload="kill"), 5, True, "s", "etcd's Lock RPC"),
+        etcd(Row, "acquire p50", 1.1, True, "µs", "acquire_p50_us", **one),
+        etcd(Row, "hand-overs, 8 clients", 3, False, "/s", "handovers_per_s", clients=8),
+        etcd(Row, "hand-overs, 64 clients", 1, False, "/s", "handovers_per_s", clients=64),
+        etcd(Limit, "grant of a fresh waiter, p50", 3, True, "ms", "handover_p50_us", 1e-3, workload="w3"),
+        etcd(Limit, "SIGKILL of a holder to the next grant, p50, lease of 4 s", 5, True, "s", "kill_to_grant_p50_us", 1e-6, workload="kill"),
     ]
 
 

@@ -59,6 +59,8 @@ pub(crate) enum System {
     /// The crate rslock, on five Redis servers
     Redlock,
     Etcd,
+    /// The recipe of etcd's Go client, on the same etcd
+    EtcdGo,
     Postgres,
     /// The same locks on a ZooKeeper
     #[value(name = "zookeeper")]

@@ -1,5 +1,6 @@
-//! Lock libraries of other languages as peers: Apache Curator (`Curator.java`) and kazoo (`kazoo_locks.py`). Each is a
-//! program that runs the workloads itself. It reads one workload per line and answers each with one line of JSON.
+//! Lock libraries of other languages as peers: Apache Curator (`Curator.java`), kazoo (`kazoo_locks.py`) and etcd's Go
+//! client (`etcd_locks.go`). Each is a program that runs the workloads itself. It reads one workload per line and
+//! answers each with one line of JSON.
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
@@ -9,7 +10,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use testkit::ChildProcess;
+use testkit::{ChildProcess, TempFolder};
 
 use crate::common::fresh_name;
 use crate::common::lock::REMOTE_PAUSE;
@@ -34,7 +35,10 @@ const JARS: [&str; 11] = [
     "snappy-java",
 ];
 
-/// A lock library on a ZooKeeper.
+/// Folder of Debian's Go packages. Debian 12 has etcd 3.4. Later releases of etcd have other import paths.
+const GO_PATH: &str = "/usr/share/gocode";
+
+/// A lock library on a ZooKeeper or an etcd.
 pub(crate) struct Foreign {
     system: &'static str,
     url: String,
@@ -93,6 +97,35 @@ impl Foreign {
             command
         };
         Self::start("kazoo", url, command)
+    }
+
+    /// Builds the recipe of etcd's Go client, and starts it on the etcd at this URL.
+    ///
+    /// # Errors
+    /// The missing package, or the compiler's messages.
+    pub(crate) fn etcd_go(url: &str) -> Result<Self, String> {
+        let go = || Command::new("go").arg("version").output().is_ok();
+        process::need("golang-go", go)?;
+        let recipe = Path::new(GO_PATH).join("src/go.etcd.io/etcd/clientv3/concurrency/mutex.go");
+        process::need("golang-etcd-server-dev", || recipe.exists())?;
+        let (folder, hosts) = (TempFolder::short(), hosts(url).to_owned());
+        let mut build = Command::new("go");
+        build.args(["build", "-o"]).arg(folder.at("etcd_locks"));
+        build.arg(source("etcd_locks.go"));
+        // Debian's packages have no modules.
+        build.env("GO111MODULE", "off").env("GOPATH", GO_PATH);
+        let built = build.output().map_err(|error| error.to_string())?;
+        if !built.status.success() {
+            let said = String::from_utf8_lossy(&built.stderr);
+            return Err(format!("etcd_locks.go does not compile\n{said}"));
+        }
+        // The closure owns the folder, because it starts the program again as a holder.
+        let command = move || {
+            let mut command = Command::new(folder.at("etcd_locks"));
+            command.arg(&hosts);
+            command
+        };
+        Self::start("etcd-go", url, command)
     }
 
     fn start(
@@ -155,7 +188,7 @@ impl Foreign {
 }
 
 fn hosts(url: &str) -> &str {
-    url.trim_start_matches("zookeeper://")
+    url.split_once("://").map_or(url, |(_, hosts)| hosts)
 }
 
 fn source(name: &str) -> PathBuf {

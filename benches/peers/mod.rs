@@ -44,6 +44,8 @@ const OF_ZOOKEEPER: [System; 4] = [
     System::Kazoo,
 ];
 
+const OF_ETCD: [System; 2] = [System::Etcd, System::EtcdGo];
+
 impl Peers {
     /// `ours` is the URL of the store under test. If it is a ZooKeeper or an etcd, no other is started.
     pub(crate) async fn start(args: &Args, ours: &str) -> Self {
@@ -69,9 +71,16 @@ impl Peers {
         if args.has(System::Redlock) {
             peers.redlock = told("redlock", redlock::Redlock::start());
         }
-        if args.has(System::Etcd) {
-            let url = peers.url_of("etcd", args, ours);
-            peers.etcd = url.map(|url| etcd::Etcd::of(&url));
+        if OF_ETCD.iter().any(|&system| args.has(system))
+            && let Some(url) = peers.url_of("etcd", args, ours)
+        {
+            if args.has(System::Etcd) {
+                peers.etcd = Some(etcd::Etcd::of(&url));
+            }
+            if args.has(System::EtcdGo) {
+                let started = told("etcd-go", foreign::Foreign::etcd_go(&url));
+                peers.foreign.extend(started);
+            }
         }
         if args.has(System::Postgres) {
             peers.postgres = told("postgres", postgres::Postgres::start().await);
