@@ -11,6 +11,7 @@ use lockkeeper::{
     PreviousHolder, Semaphore, Session, SessionState, connect, connect_with, lock_all, lock_events,
     queue,
 };
+use lockkeeper_store::{Create, CreateMode, Op};
 use testkit::{
     ChildProcess, Env, Etcd, Lines, Proxy, TempFolder, free_address, report, scaled, unique,
     within_reason,
@@ -483,6 +484,51 @@ async fn an_etcd_without_room_grants_no_new_lock_and_releases_the_others() {
         granted(rivals.waiter).await.release().await.unwrap();
         alarm("DEACTIVATE").await;
         mutex.lock().await.unwrap().release().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_list_of_many_megabytes_arrives() {
+    let etcd = tokio::task::spawn_blocking(Etcd::start).await.unwrap();
+    let url = format!("etcd://{}", etcd.address());
+    within_reason(async {
+        let client = connect(&url).await.unwrap();
+        let session = client.session().await.unwrap();
+        let (batches, long) = (50, "x".repeat(1_000));
+        for batch in 0..batches {
+            let creates = (0..100).map(|number| {
+                let path = path(&format!("/long/{batch}-{number}-{long}"));
+                Op::Create(Create {
+                    path,
+                    data: Default::default(),
+                    mode: CreateMode::Persistent,
+                    acl: Acl::open(),
+                })
+            });
+            session.multi(creates.collect::<Vec<_>>()).await.unwrap();
+        }
+        assert_eq!(children(&session, "/long").await.len(), 100 * batches);
+    })
+    .await;
+}
+
+/// A session that lasts for minutes must not wait for minutes until it asks another member.
+#[tokio::test]
+async fn a_long_session_leaves_a_silent_member_soon() {
+    let etcd = tokio::task::spawn_blocking(Etcd::start).await.unwrap();
+    within_reason(async {
+        let proxies = [(); 2].map(|()| Proxy::of_bytes(free_address(), etcd.address()).unwrap());
+        let [first, second] = proxies.each_ref().map(Proxy::hosts);
+        let options = ConnectOptions::new().session_timeout(Duration::from_secs(300));
+        let client = connect_with(&format!("etcd://{first},{second}"), options)
+            .await
+            .unwrap();
+        let mutex = Mutex::new(&client, LOCK).unwrap();
+        let used = proxies.iter().find(|it| !it.carried().is_empty());
+        used.expect("one of them is used").hold_requests();
+        let locked = tokio::time::timeout(LONG, mutex.lock()).await;
+        drop(locked.expect("it asks the other one").unwrap());
     })
     .await;
 }
