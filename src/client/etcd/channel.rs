@@ -31,6 +31,9 @@ use super::messages::{
 use crate::model::error::{Error, Result};
 use crate::tls::{ClientTls, client_config, server_names};
 
+/// Limit of an answer in bytes, as in etcd's own client. The list of a prefix can be long.
+const LARGEST_ANSWER: usize = i32::MAX as usize;
+
 /// Runs work on the thread of etcd's sessions.
 pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Result<()> {
     static HANDLE: OnceLock<Handle> = OnceLock::new();
@@ -216,7 +219,8 @@ impl Connection {
     }
 
     async fn ready(&self) -> Result<Grpc<Channel>, Failure> {
-        let mut client = Grpc::new(self.channel.clone());
+        let client = Grpc::new(self.channel.clone());
+        let mut client = client.max_decoding_message_size(LARGEST_ANSWER);
         let ready = client.ready().await;
         ready.map_err(|error| Failure::Lost(cause(&error)))?;
         Ok(client)

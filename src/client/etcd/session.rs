@@ -36,8 +36,10 @@ use crate::runtime::clock::Clock;
 const BEATS: u32 = 3;
 /// A keep-alive that proves nothing is repeated after the lease time divided by this number.
 const AGAIN: u32 = 20;
-/// Calls time out after the lease time divided by this number.
+/// Calls time out after the lease time divided by this number, or after [`LONGEST_PATIENCE`].
 const PATIENCE: u32 = 4;
+/// Longer than etcd's own time limit for a request (7 s by default), so that its answer still arrives.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(8);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Number of tracked znodes above which znodes without a running request are forgotten.
@@ -127,10 +129,10 @@ impl EtcdSession {
         clock: Clock,
         revision: Arc<AtomicI64>,
     ) -> Result<Self, Opening> {
-        let connection = members.connect(ttl / PATIENCE).await?;
+        let connection = members.connect(patience(ttl)).await?;
         let sent = clock.now();
         let grant = LeaseGrant::rounded_up(ttl);
-        let granted = connection.call(LEASE_GRANT, grant, ttl / PATIENCE);
+        let granted = connection.call(LEASE_GRANT, grant, patience(ttl));
         let granted: LeaseGrantResponse = granted.await?;
         let minimum = Duration::from_secs(granted.ttl.unsigned_abs());
         if minimum > ttl {
@@ -172,6 +174,10 @@ impl EtcdSession {
             requests,
         })
     }
+}
+
+fn patience(ttl: Duration) -> Duration {
+    LONGEST_PATIENCE.min(ttl / PATIENCE)
 }
 
 /// Reason why a session was not opened.
@@ -294,7 +300,7 @@ impl fmt::Debug for EtcdSession {
 
 impl Shared {
     pub(super) fn patience(&self) -> Duration {
-        self.status.timeout().unwrap_or_default() / PATIENCE
+        patience(self.status.timeout().unwrap_or_default())
     }
 
     fn finished(&self, number: u64) {
