@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use lockkeeper::{
     Acl, ConnectOptions, Error, Guard, LockError, LockEvent, LockOptions, LostReason, Mutex,
-    PreviousHolder, Semaphore, Session, SessionState, connect, connect_with, lock_all, lock_events,
-    queue,
+    PreviousHolder, Semaphore, Session, SessionState, connect, connect_with, list_locks, lock_all,
+    lock_events, queue,
 };
 use lockkeeper_store::{Create, CreateMode, Op};
 use testkit::{
@@ -364,23 +364,33 @@ async fn a_request_that_is_executed_late_leaves_no_entry() {
     .await;
 }
 
-/// Gives the user `ann` the keys below `/app/`, and lets etcd require users.
-fn require_users(etcd: &Etcd) {
-    let add = |method, body: &str| etcd.post(method, None, body);
-    for name in ["root", "ann"] {
-        let user = format!(r#"{{"name":"{name}","password":"secret"}}"#);
-        add("auth/user/add", &user);
-    }
-    add("auth/role/add", r#"{"name":"app"}"#);
-    // `/app/` and `/app0` in base64.
-    let keys = r#"{"permType":"READWRITE","key":"L2FwcC8=","range_end":"L2FwcDA="}"#;
-    add(
-        "auth/role/grant",
-        &format!(r#"{{"name":"app","perm":{keys}}}"#),
-    );
-    add("auth/user/grant", r#"{"user":"root","role":"root"}"#);
-    add("auth/user/grant", r#"{"user":"ann","role":"app"}"#);
-    add("auth/enable", "{}");
+/// Starts an etcd that requires users. `ann` may use the keys below `/app/`, and those of sessions without a prefix.
+async fn etcd_with_users() -> Etcd {
+    let start = || {
+        let etcd = Etcd::start();
+        let add = |method, body: &str| etcd.post(method, None, body);
+        for name in ["root", "ann"] {
+            let user = format!(r#"{{"name":"{name}","password":"secret"}}"#);
+            add("auth/user/add", &user);
+        }
+        add("auth/role/add", r#"{"name":"app"}"#);
+        // `/app/` to `/app0`, and `/lockkeeper` to `/lockkeepes`, in base64.
+        for (key, end) in [
+            ("L2FwcC8=", "L2FwcDA="),
+            ("L2xvY2trZWVwZXI=", "L2xvY2trZWVwZXM="),
+        ] {
+            let keys = format!(r#"{{"permType":"READWRITE","key":"{key}","range_end":"{end}"}}"#);
+            add(
+                "auth/role/grant",
+                &format!(r#"{{"name":"app","perm":{keys}}}"#),
+            );
+        }
+        add("auth/user/grant", r#"{"user":"root","role":"root"}"#);
+        add("auth/user/grant", r#"{"user":"ann","role":"app"}"#);
+        add("auth/enable", "{}");
+        etcd
+    };
+    tokio::task::spawn_blocking(start).await.unwrap()
 }
 
 /// Makes etcd forget all tokens.
@@ -395,12 +405,7 @@ fn forget_tokens(etcd: &Etcd) {
 
 #[tokio::test]
 async fn a_user_has_a_password_and_keeps_the_locks_when_the_tokens_end() {
-    let start = || {
-        let etcd = Etcd::start();
-        require_users(&etcd);
-        etcd
-    };
-    let etcd = tokio::task::spawn_blocking(start).await.unwrap();
+    let etcd = etcd_with_users().await;
     let address = etcd.address();
     within_reason(async {
         let connected = async |path, secret: Option<&str>| {
@@ -448,6 +453,22 @@ async fn a_user_has_a_password_and_keeps_the_locks_when_the_tokens_end() {
 }
 
 #[tokio::test]
+async fn a_watch_without_permission_is_an_error() {
+    let etcd = etcd_with_users().await;
+    within_reason(async {
+        let options = ConnectOptions::new().auth("digest", "ann:secret");
+        let url = format!("etcd://{}", etcd.address());
+        let client = connect_with(&url, options).await.unwrap();
+        let session = client.session().await.unwrap();
+        let refusal = session.watch_exists(&path("/other")).await.unwrap_err();
+        assert!(matches!(refusal, Error::NoAuth { .. }), "{refusal}");
+        drop(session.watch_exists(&path("/app/lock")).await.unwrap());
+        assert_eq!(session.state(), SessionState::Connected);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn options_that_etcd_cannot_keep_are_refused() {
     let url = format!("etcd://{}", testkit::etcd().address());
     let refused = async |options| connect_with(&url, options).await.unwrap_err();
@@ -457,24 +478,64 @@ async fn options_that_etcd_cannot_keep_are_refused() {
         let identity = refused(ConnectOptions::new().auth(scheme, secret)).await;
         assert!(matches!(identity, Error::BadArguments(_)), "{identity}");
     }
+    let client = connect(&url).await.unwrap();
+    let closed = Op::Create(Create {
+        path: path("/closed"),
+        data: Default::default(),
+        mode: CreateMode::Persistent,
+        acl: Acl::creator_all(),
+    });
+    let refused = client.current_session().multi([closed]).await.unwrap_err();
+    assert!(
+        refused.to_string().contains("access control lists"),
+        "{refused}"
+    );
+}
+
+/// Other programs may have keys that are no paths of znodes.
+#[tokio::test]
+async fn keys_of_other_programs_are_left_out_of_lists() {
+    let etcd = Arc::new(tokio::task::spawn_blocking(Etcd::start).await.unwrap());
+    within_reason(async {
+        let client = connect(&format!("etcd://{}", etcd.address()))
+            .await
+            .unwrap();
+        let guard = Mutex::new(&client, LOCK).unwrap().lock().await.unwrap();
+        let puts = {
+            let etcd = etcd.clone();
+            // `/lock/`, `/lock//x` and `/lock/orders/` in base64.
+            move || {
+                for key in ["L2xvY2sv", "L2xvY2svL3g=", "L2xvY2svb3JkZXJzLw=="] {
+                    etcd.post("kv/put", None, &format!(r#"{{"key":"{key}"}}"#));
+                }
+            }
+        };
+        tokio::task::spawn_blocking(puts).await.unwrap();
+        let list = list_locks(&client, "/").await.unwrap();
+        assert_eq!(list.locks.len(), 1, "{list:?}");
+        guard.release().await.unwrap();
+    })
+    .await;
+}
+
+/// Sets or ends the alarm of an etcd at its space quota.
+async fn set_alarm(etcd: &Arc<Etcd>, action: &str) {
+    let (etcd, alarm) = (etcd.clone(), r#""memberID":"1","alarm":"NOSPACE""#);
+    let body = format!(r#"{{"action":"{action}",{alarm}}}"#);
+    let post = move || etcd.post("maintenance/alarm", None, &body);
+    tokio::task::spawn_blocking(post).await.unwrap();
 }
 
 #[tokio::test]
 async fn an_etcd_without_room_grants_no_new_lock_and_releases_the_others() {
     let etcd = Arc::new(tokio::task::spawn_blocking(Etcd::start).await.unwrap());
-    let alarm = async |action| {
-        let (etcd, alarm) = (etcd.clone(), r#""memberID":"1","alarm":"NOSPACE""#);
-        let body = format!(r#"{{"action":"{action}",{alarm}}}"#);
-        let post = move || etcd.post("maintenance/alarm", None, &body);
-        tokio::task::spawn_blocking(post).await.unwrap();
-    };
     within_reason(async {
         let rivals = Rivals::new(&[&etcd], &[&etcd]).await;
         let client = connect(&format!("etcd://{}", etcd.address()))
             .await
             .unwrap();
         let mutex = Mutex::new(&client, LOCK).unwrap();
-        alarm("ACTIVATE").await;
+        set_alarm(&etcd, "ACTIVATE").await;
         let refusal = mutex.lock().await.unwrap_err();
         assert!(
             matches!(refusal, LockError::Store(Error::DiskFull { .. })),
@@ -482,7 +543,34 @@ async fn an_etcd_without_room_grants_no_new_lock_and_releases_the_others() {
         );
         rivals.held.release().await.unwrap();
         granted(rivals.waiter).await.release().await.unwrap();
-        alarm("DEACTIVATE").await;
+        set_alarm(&etcd, "DEACTIVATE").await;
+        mutex.lock().await.unwrap().release().await.unwrap();
+    })
+    .await;
+}
+
+/// A session cannot put its fence without room. If it renewed its lease nevertheless, it would hold a lock that it cannot
+/// release.
+#[tokio::test]
+async fn a_session_that_reconnects_to_an_etcd_without_room_ends() {
+    let etcd = Arc::new(tokio::task::spawn_blocking(Etcd::start).await.unwrap());
+    within_reason(async {
+        let proxy = Proxy::of_bytes(free_address(), etcd.address()).unwrap();
+        let options = ConnectOptions::new().session_timeout(Duration::from_secs(2));
+        let client = connect_with(&format!("etcd://{}", proxy.hosts()), options)
+            .await
+            .unwrap();
+        let mutex = Mutex::new(&client, LOCK).unwrap();
+        let guard = mutex.lock().await.unwrap();
+        set_alarm(&etcd, "ACTIVATE").await;
+        proxy.break_off();
+        let lost = tokio::time::timeout(LONG, guard.lost()).await;
+        assert_eq!(lost, Ok(LostReason::LeaseExpired));
+        set_alarm(&etcd, "DEACTIVATE").await;
+        let other = connect(&format!("etcd://{}", etcd.address()))
+            .await
+            .unwrap();
+        let mutex = Mutex::new(&other, LOCK).unwrap();
         mutex.lock().await.unwrap().release().await.unwrap();
     })
     .await;
