@@ -4,7 +4,7 @@
 //! a second. We arm a watch before we read the watched keys, so that no change in between is missed. After a
 //! reconnection, all watches are armed again, and their watchers assume that they may have missed a change.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -407,7 +407,9 @@ pub(super) async fn run(shared: Arc<Shared>, mut commands: mpsc::UnboundedReceiv
             return;
         };
         let (requests, receiver) = mpsc::unbounded_channel();
+        let mut unanswered = VecDeque::new();
         for (create, _) in registered.values() {
+            unanswered.push_back(create.id);
             let _ = requests.send(request(WatchCommand::Create(create.clone())));
         }
         let connected = shared.status.connection();
@@ -419,12 +421,24 @@ pub(super) async fn run(shared: Arc<Shared>, mut commands: mpsc::UnboundedReceiv
         loop {
             tokio::select! {
                 command = commands.recv() => match command {
-                    Some(command) => drop(requests.send(apply(command, &mut registered))),
+                    Some(command) => {
+                        if let Command::Arm(create, _) = &command {
+                            unanswered.push_back(create.id);
+                        }
+                        let _ = requests.send(apply(command, &mut registered));
+                    }
                     None => return,
                 },
                 answer = answers.message() => match answer {
                     Ok(Some(answer)) if is_canceled(&answer, &registered) => break,
-                    Ok(Some(answer)) if !is_refused(&answer) => deliver(answer, &registered),
+                    Ok(Some(mut answer)) => {
+                        // etcd answers in order, and since 3.5 it sends no id with a refusal. Report a refused watch as
+                        // armed: the read that follows is refused, too, and tells why.
+                        if answer.created {
+                            answer.id = unanswered.pop_front().unwrap_or(answer.id);
+                        }
+                        deliver(answer, &registered);
+                    }
                     _ => {
                         shared.lost(&connection);
                         break;
@@ -465,11 +479,6 @@ fn apply(command: Command, registered: &mut Registered) -> WatchRequest {
 /// all watches again.
 fn is_canceled(answer: &WatchResponse, registered: &Registered) -> bool {
     answer.canceled && !answer.created && registered.contains_key(&answer.id)
-}
-
-/// Returns true if etcd has refused to create a watch. It does so if the connection's token has ended.
-fn is_refused(answer: &WatchResponse) -> bool {
-    answer.canceled && answer.created
 }
 
 fn deliver(answer: WatchResponse, registered: &Registered) {
