@@ -127,11 +127,13 @@ impl Keys {
     pub(super) fn child(&self, parent: &ZnodePath, kv: &KeyValue) -> Option<(String, bool)> {
         let (start, _) = self.below(parent);
         let rest = std::str::from_utf8(kv.key.strip_prefix(&*start)?).ok()?;
-        Some(match rest.split_once('/') {
+        let (name, is_whole) = match rest.split_once('/') {
             Some((name, _)) => (name.to_owned(), false),
             None if is_numbered(kv) => (format!("{rest}{:010}", kv.create_revision), true),
             None => (rest.to_owned(), true),
-        })
+        };
+        // Other programs may have keys that are no paths of znodes.
+        parent.join(&name).is_ok().then_some((name, is_whole))
     }
 }
 
