@@ -303,11 +303,14 @@ impl Error {
     }
 
     /// Returns true if the request may have been executed although it failed, because the reply was lost or cannot be
-    /// read.
+    /// read. When etcd runs out of room, it refuses a request that it has executed.
     ///
     /// After an ambiguous create, check whether the znode exists.
     pub fn is_ambiguous(&self) -> bool {
-        matches!(self, Self::ConnectionLoss | Self::Protocol(_))
+        matches!(
+            self,
+            Self::ConnectionLoss | Self::Protocol(_) | Self::DiskFull { .. }
+        )
     }
 
     /// Returns true if the session has ended, at least for this process, or if the store refuses the session's user.

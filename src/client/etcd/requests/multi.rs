@@ -114,8 +114,16 @@ impl Shared {
                 let mut recorded = txn.clone();
                 recorded.success.push(self.record_departure(departure));
                 match self.txn(connection, recorded, "multi").await {
-                    // An etcd without room refuses every put, but entries must still be able to leave.
-                    Err(Error::DiskFull { .. }) => self.txn(connection, txn, "multi").await?,
+                    // An etcd without room refuses every put, but entries must still be able to leave. When etcd
+                    // runs out of room, it refuses a transaction that it executes, so the entries may have left.
+                    Err(Error::DiskFull { .. }) => {
+                        let answer = self.txn(connection, txn, "multi").await?;
+                        let is_delete = |op: &Op| matches!(op, Op::Delete { .. });
+                        if !answer.succeeded && ops.iter().all(is_delete) {
+                            return Ok(vec![OpReply::Deleted; ops.len()]);
+                        }
+                        answer
+                    }
                     answer => answer?,
                 }
             }
