@@ -18,6 +18,7 @@ use super::messages::{
 };
 use super::session::Shared;
 use super::watches::{Armed, Target};
+use crate::model::acl::Acl;
 use crate::model::error::{Error, Result};
 use crate::model::path::ZnodePath;
 use crate::model::protocol::{Create, Op, OpReply, Reply, Request};
@@ -34,6 +35,13 @@ fn check_count(operations: usize) -> Result<()> {
             limit: MAX_OPERATIONS,
         }),
         false => Ok(()),
+    }
+}
+
+fn check_list(acl: &Acl) -> Result<()> {
+    match *acl == Acl::open() {
+        true => Ok(()),
+        false => unimplemented(NO_LISTS),
     }
 }
 
@@ -64,7 +72,17 @@ impl Shared {
         let operations = txn.success.len().max(txn.failure.len());
         check_count(operations.max(txn.compare.len()))?;
         let answer = self.call_kv(connection, TXN, txn);
-        let mut answer: TxnResponse = answer.await.map_err(|failure| self.error(failure, about))?;
+        let mut answer: TxnResponse = match answer.await {
+            // The lease of a put has ended, which may be the session's or that of a znode with a time to live.
+            Err(Failure::Refused {
+                code: Code::NotFound,
+                ..
+            }) => {
+                self.check_alive(connection).await?;
+                return Err(Error::ConnectionLoss);
+            }
+            answer => answer.map_err(|failure| self.error(failure, about))?,
+        };
         let fence = match answer.responses.pop().and_then(|fence| fence.response) {
             Some(OperationResponse::Range(mut fence)) => fence.kvs.pop(),
             _ => None,
@@ -140,14 +158,6 @@ impl Shared {
                 Error::ConnectionLoss
             }
             Failure::Replaced { .. } => self.end(),
-            // Of the calls in this file, only a put whose lease has ended fails with `NotFound`. This lease is the
-            // session's, so the session has ended.
-            Failure::Refused {
-                code: Code::NotFound,
-                ..
-            } => Error::SessionExpired {
-                session: self.status.id(),
-            },
             // A revision was compacted between two parts of a read.
             Failure::Refused {
                 code: Code::OutOfRange,
@@ -312,6 +322,7 @@ impl Shared {
         connection: &Connection,
         create: &Create,
     ) -> Result<(Vec<u8>, i64)> {
+        check_list(&create.acl)?;
         let key = self.keys.exact(&create.path);
         let lease = match create.mode {
             CreateMode::Persistent => 0,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::malformed;
+use super::{check_list, malformed};
 use crate::client::etcd::channel::Connection;
 use crate::client::etcd::messages::{
     BY_CREATE_REVISION, DESCENDING, KeyValue, Operation, Range, RangeResponse, Txn, created_at,
@@ -71,6 +71,7 @@ impl Shared {
         connection: &Connection,
         enqueue: Enqueue,
     ) -> Result<Reply> {
+        check_list(&enqueue.acl)?;
         let path = enqueue.parent.join(&enqueue.name)?;
         let key = self.keys.exact(&path);
         let queue = self.contenders(&enqueue.parent, enqueue.count, 0);
