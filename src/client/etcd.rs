@@ -77,6 +77,7 @@ impl Etcd {
         let tls = tls.map(|tls| Tls::new(tls, &self.hosts)).transpose()?;
         let limit = options.get_connect_timeout();
         let end = Instant::now() + limit;
+        let members = Members::new(self.hosts.clone(), tls, user);
         let (mut reason, mut pacing) = (String::new(), Pacing::default());
         loop {
             let now = Instant::now();
@@ -91,8 +92,8 @@ impl Etcd {
                 });
             }
             tokio::time::sleep_until(start).await;
-            let members = Members::new(self.hosts.clone(), tls.clone(), user.clone());
-            let (keys, clock) = (Keys::new(&self.chroot), self.clock.clone());
+            let (members, keys) = (members.clone(), Keys::new(&self.chroot));
+            let clock = self.clock.clone();
             let opening = async {
                 let session =
                     EtcdSession::open(members, keys, ttl, clock, self.revision.clone()).await?;
@@ -110,6 +111,7 @@ impl Etcd {
                     });
                 }
                 Ok(Err(Opening::Failed(why))) => reason = why,
+                Err(_) if reason.is_empty() => reason = format!("no answer within {limit:?}"),
                 Err(_) => {}
             }
         }

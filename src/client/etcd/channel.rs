@@ -3,6 +3,7 @@
 //! One thread of the process does all the work on its own runtime, so callers need no executor.
 
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -30,6 +31,9 @@ use super::messages::{
 };
 use crate::model::error::{Error, Result};
 use crate::tls::{ClientTls, client_config, server_names};
+
+/// A connection without traffic for this long is checked by a ping. etcd accepts one ping in 5 s.
+const PING_AFTER: Duration = Duration::from_secs(10);
 
 /// Limit of an answer in bytes, as in etcd's own client. The list of a prefix can be long.
 const LARGEST_ANSWER: usize = i32::MAX as usize;
@@ -116,19 +120,20 @@ fn exact_code(status: &Status) -> Code {
     }
 }
 
+#[derive(Clone)]
 pub(super) struct Members {
     hosts: Vec<String>,
     tls: Option<Tls>,
     user: Option<Authenticate>,
-    /// Index of the member to try next.
-    next: Mutex<usize>,
+    /// Number of attempts, from a random start. The copies share it.
+    attempts: Arc<AtomicUsize>,
 }
 
 impl Members {
     pub(super) fn new(hosts: Vec<String>, tls: Option<Tls>, user: Option<Authenticate>) -> Self {
-        let first = u64::from_ne_bytes(crate::runtime::platform::random());
+        let first = u16::from_ne_bytes(crate::runtime::platform::random());
         Self {
-            next: Mutex::new((first % hosts.len().max(1) as u64) as usize),
+            attempts: Arc::new(AtomicUsize::new(first.into())),
             hosts,
             tls,
             user,
@@ -137,17 +142,18 @@ impl Members {
 
     /// Connects to the next member of the list, so that repeated calls try all members in turn.
     pub(super) async fn connect(&self, limit: Duration) -> Result<Connection, Failure> {
-        let member = {
-            let mut next = self.next.lock();
-            *next = (*next + 1) % self.hosts.len();
-            *next
-        };
+        let member = self.attempts.fetch_add(1, Ordering::Relaxed) % self.hosts.len();
         let host = &self.hosts[member];
         let failed =
             |error: &dyn std::error::Error| Failure::Lost(format!("{host}: {}", cause(error)));
         let endpoint = Channel::from_shared(format!("http://{host}"));
         let endpoint = endpoint.map_err(|error| failed(&error))?;
         let endpoint = endpoint.tcp_nodelay(true).connect_timeout(limit);
+        // A waiter only listens to its watches, so it would notice a dead connection only at the next keep-alive.
+        let endpoint = endpoint
+            .http2_keep_alive_interval(PING_AFTER)
+            .keep_alive_timeout(limit)
+            .keep_alive_while_idle(true);
         let connected = match &self.tls {
             None => endpoint.connect().await,
             Some(tls) => {
