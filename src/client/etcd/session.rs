@@ -343,12 +343,13 @@ impl Shared {
         let Ok(connection) = self.members.connect(self.patience()).await else {
             return;
         };
-        match self.beat(&connection).await {
-            Ok(Beat::Gone) => self.status.set_state(SessionState::Expired),
-            Ok(_) if self.fence(connection).await.is_ok() => {
-                self.status.set_state(SessionState::Reconnected);
-            }
-            Ok(_) => {}
+        // Do not renew the lease before the fence is put. Otherwise a session whose puts are refused would never end.
+        match self.fence(connection).await {
+            Ok(()) => self.status.set_state(SessionState::Reconnected),
+            Err(Failure::Refused {
+                code: Code::NotFound,
+                ..
+            }) => self.status.set_state(SessionState::Expired),
             Err(_) => {}
         }
     }
@@ -369,8 +370,9 @@ impl Shared {
     async fn beat(&self, connection: &Connection) -> Result<Beat, Failure> {
         let sent = self.status.clock().now();
         let renewed = connection.keep_alive(self.lease, self.patience()).await?;
+        // Before 3.4.20 and 3.5.3, a lease that was just granted may be answered like one that has ended.
         if renewed.ttl <= 0 {
-            return Ok(Beat::Gone);
+            return self.look_for_lease(connection).await;
         }
         let term = renewed.header.unwrap_or_default().term;
         let range = Range {
@@ -388,9 +390,13 @@ impl Shared {
                 false => Beat::Unproved,
             });
         }
-        if has_own_key {
-            return Ok(Beat::Unproved);
+        match has_own_key {
+            true => Ok(Beat::Unproved),
+            false => self.look_for_lease(connection).await,
         }
+    }
+
+    async fn look_for_lease(&self, connection: &Connection) -> Result<Beat, Failure> {
         match self.put_own_keys(connection).await {
             Err(Failure::Refused {
                 code: Code::NotFound,
@@ -557,6 +563,9 @@ async fn close(shared: &Shared) -> Result<Reply> {
         None => Err(Failure::Lost("no connection".to_owned())),
     };
     shared.status.set_state(SessionState::Closed);
+    // Close the connection, and end the task that renews the lease.
+    shared.connection.lock().take();
+    shared.connection_lost.notify_one();
     match revoked {
         Ok(LeaseRevokeResponse {}) => Ok(Reply::Done),
         Err(Failure::Refused {
