@@ -492,7 +492,7 @@ async fn options_that_etcd_cannot_keep_are_refused() {
     );
 }
 
-/// Other programs may have keys that are no paths of znodes.
+/// Other programs may have keys that are not paths of znodes.
 #[tokio::test]
 async fn keys_of_other_programs_are_left_out_of_lists() {
     let etcd = Arc::new(tokio::task::spawn_blocking(Etcd::start).await.unwrap());

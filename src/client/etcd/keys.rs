@@ -132,7 +132,7 @@ impl Keys {
             None if is_numbered(kv) => (format!("{rest}{:010}", kv.create_revision), true),
             None => (rest.to_owned(), true),
         };
-        // Other programs may have keys that are no paths of znodes.
+        // Other programs may have keys that are not paths of znodes.
         parent.join(&name).is_ok().then_some((name, is_whole))
     }
 }

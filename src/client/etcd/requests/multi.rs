@@ -108,26 +108,17 @@ impl Shared {
         check_count(txn.success.len() + 2)?;
         let leaves =
             |op: &Op| matches!(op, Op::Delete { path, .. } if self.made.lock().contains_key(path));
-        let answer = match ops.iter().any(leaves) {
-            false => self.txn(connection, txn, "multi").await?,
-            true => {
-                let mut recorded = txn.clone();
-                recorded.success.push(self.record_departure(departure));
-                match self.txn(connection, recorded, "multi").await {
-                    // An etcd without room refuses every put, but entries must still be able to leave. When etcd
-                    // runs out of room, it refuses a transaction that it executes, so the entries may have left.
-                    Err(Error::DiskFull { .. }) => {
-                        let answer = self.txn(connection, txn, "multi").await?;
-                        let is_delete = |op: &Op| matches!(op, Op::Delete { .. });
-                        if !answer.succeeded && ops.iter().all(is_delete) {
-                            return Ok(vec![OpReply::Deleted; ops.len()]);
-                        }
-                        answer
-                    }
-                    answer => answer?,
-                }
-            }
-        };
+        let unrecorded = ops.iter().any(leaves).then(|| txn.clone());
+        if unrecorded.is_some() {
+            txn.success.push(self.record_departure(departure));
+        }
+        let (mut answer, mut is_repeated) = (self.txn(connection, txn, "multi").await, false);
+        // An etcd without room refuses every put, but entries must still be able to leave.
+        if let (Err(Error::DiskFull { .. }), Some(unrecorded)) = (&answer, unrecorded) {
+            answer = self.txn(connection, unrecorded, "multi").await;
+            is_repeated = true;
+        }
+        let answer = answer?;
         let (succeeded, at) = (answer.succeeded, revision(answer.header.clone()));
         let mut ranges = ranges(answer).into_iter();
         let mut replies = Vec::with_capacity(ops.len());
@@ -140,6 +131,11 @@ impl Shared {
             if let Some(source) = failure(op, created, &range) {
                 if matches!(source, Error::NoNode { .. }) {
                     self.made.lock().remove(path_of(op));
+                    // When etcd runs out of room, it refuses a transaction that it has executed.
+                    if is_repeated && matches!(op, Op::Delete { .. }) {
+                        replies.push(OpReply::Deleted);
+                        continue;
+                    }
                 }
                 return Err(Error::MultiFailed {
                     index,
@@ -147,7 +143,7 @@ impl Shared {
                 });
             }
         }
-        if succeeded {
+        if replies.len() == ops.len() {
             return Ok(replies);
         }
         // No other check has failed, so a child was created after we counted the children.
