@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use testkit::{EtcdConfig, Proxy, Random, ZooKeeperConfig, four_letter_word, free_address};
+use testkit::{EtcdConfig, Proxy, Random, ZooKeeperConfig, free_address};
 
 use self::links::{Links, Silence, entrance};
 use self::member::{Member, Program, Role};
@@ -134,25 +134,17 @@ impl Ensemble {
 
     /// Compacts an etcd at its present revision, through its JSON gateway.
     fn compact(&self) -> Result<String, String> {
-        let address = self.members[0].program.address();
-        let call = |method: &str, body: &str| {
-            let length = body.len();
-            let head = format!("POST /v3/kv/{method} HTTP/1.0\r\nContent-Length: {length}");
-            let answer = four_letter_word(address, &format!("{head}\r\n\r\n{body}"));
-            let answer = answer.map_err(|error| format!("error: {method}: {error}"))?;
-            match answer
-                .lines()
-                .next()
-                .is_some_and(|line| line.contains(" 200 "))
-            {
-                true => Ok(answer),
-                false => Err(format!("error: {method}: {answer}")),
-            }
+        let Program::Etcd(member) = &self.members[0].program else {
+            unreachable!("only etcd is compacted");
         };
-        let answer = call("range", r#"{"key":"AA=="}"#)?;
+        let call = |method: &str, body: &str| {
+            let answer = member.post(method, None, body, Duration::from_secs(1));
+            answer.map_err(|error| format!("error: {error}"))
+        };
+        let answer = call("kv/range", r#"{"key":"AA=="}"#)?;
         let (_, rest) = answer.split_once(r#""revision":""#).unwrap_or_default();
         let revision = rest.split('"').next().unwrap_or_default();
-        call("compaction", &format!(r#"{{"revision":"{revision}"}}"#))?;
+        call("kv/compaction", &format!(r#"{{"revision":"{revision}"}}"#))?;
         Ok(format!("revision {revision}"))
     }
 

@@ -100,6 +100,30 @@ impl EtcdConfig {
         ChildProcess::spawn(&mut command)
     }
 
+    /// Sends a request to the JSON gateway, with the token of a user or without one.
+    ///
+    /// # Errors
+    /// The refusal, or that there is no answer in time.
+    pub fn post(
+        &self,
+        method: &str,
+        token: Option<&str>,
+        body: &str,
+        limit: Duration,
+    ) -> Result<String, String> {
+        let length = body.len();
+        let token = token.map(|token| format!("Authorization: {token}\r\n"));
+        let token = token.unwrap_or_default();
+        let request =
+            format!("POST /v3/{method} HTTP/1.0\r\n{token}Content-Length: {length}\r\n\r\n{body}");
+        let answer = exchange(self.address, &request, limit);
+        let answer = answer.map_err(|error| format!("{method}: {error}"))?;
+        match answer.starts_with("HTTP/1.0 200 ") {
+            true => Ok(answer),
+            false => Err(format!("{method}: {answer}")),
+        }
+    }
+
     /// Returns whether it leads the cluster. `None` if it has no leader, or does not answer.
     pub fn is_leader(&self) -> Option<bool> {
         let metrics = four_letter_word(self.address, "GET /metrics HTTP/1.0\r\n\r\n").ok()?;
@@ -167,16 +191,10 @@ impl Etcd {
         self.config.address
     }
 
-    /// Sends a request to the JSON gateway, with the token of a user or without one. Returns the answer.
+    /// Sends a request to the JSON gateway, which must succeed.
     pub fn post(&self, method: &str, token: Option<&str>, body: &str) -> String {
-        let length = body.len();
-        let token = token.map(|token| format!("Authorization: {token}\r\n"));
-        let token = token.unwrap_or_default();
-        let request =
-            format!("POST /v3/{method} HTTP/1.0\r\n{token}Content-Length: {length}\r\n\r\n{body}");
-        let answer = exchange(self.address(), &request, PATIENCE).expect("etcd answers");
-        assert!(answer.starts_with("HTTP/1.0 200 "), "{method}: {answer}");
-        answer
+        let answer = self.config.post(method, token, body, PATIENCE);
+        answer.unwrap_or_else(|error| panic!("{error}"))
     }
 
     pub fn is_leader(&self) -> bool {
